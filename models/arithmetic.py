@@ -101,6 +101,8 @@ def where(condition: Condition, then: Num, otherwise: Num) -> Num:
     >>> where(3 > 0, 1, 2)
     1
     """
-    if isinstance(condition, SymbolicCondition):
-        return condition.where(then, otherwise)
-    return then if condition else otherwise
+    if condition is True:
+        return then
+    if condition is False:
+        return otherwise
+    return condition.where(then, otherwise)

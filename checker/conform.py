@@ -163,7 +163,8 @@ def _fields(scenario: Scenario, number: int, step: Step) -> Iterator[tuple[str, 
     kept = {ids[i]: k for i, tokens in step.sampled.items() if (k := _kept(scenario, step, i)) < tokens}
     if kept:
         yield "kept", kept
-    finished = [ids[i] for i in sorted(output.running) if step.after[i] is FINISHED]
+    by_arrival = sorted(output.scheduled, key=lambda i: (scenario.requests[i].arrival or 0, i))
+    finished = [ids[i] for i in by_arrival if step.after[i] is FINISHED]
     if finished:
         yield "fin", finished
     yield "run", [ids[i] for i in step.running]

@@ -149,22 +149,23 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """An instance to check: an engine, its workload and its environment."""
+    """An instance to check: an engine, its workload and its environment.
+
+    ``fixed_arrivals``: requests arrive at steps of their own instead of at any step; ``horizon``
+    is the last such step, where the clock stops.
+    """
 
     name: str
     engine: EngineConfig
     requests: tuple[RequestSpec, ...]
     environment: Environment = Environment()
+    fixed_arrivals: bool = field(init=False)
+    horizon: int = field(init=False)
 
-    @property
-    def fixed_arrivals(self) -> bool:
-        """Whether requests arrive at steps of their own instead of at any step."""
-        return any(spec.arrival is not None for spec in self.requests)
-
-    @property
-    def horizon(self) -> int:
-        """The step from which on no fixed arrival is left; the clock stops there."""
-        return max((spec.arrival or 0 for spec in self.requests), default=0)
+    def __post_init__(self) -> None:
+        steps = [spec.arrival for spec in self.requests if spec.arrival is not None]
+        object.__setattr__(self, "fixed_arrivals", bool(steps))
+        object.__setattr__(self, "horizon", max(steps, default=0))
 
     @property
     def rank(self) -> Callable[[int], tuple[int, int, int]]:

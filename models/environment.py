@@ -8,7 +8,7 @@ _update_after_schedule``, ``update_from_output`` and ``update_draft_token_ids``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import TypeAlias
 
@@ -164,16 +164,18 @@ def arrive(scenario: Scenario, index: int, prompt: int) -> Request:
     )
 
 
-def arrivals(scenario: Scenario, requests: Iterable[Request], clock: int) -> list[tuple[int, ...]]:
+def arrivals(scenario: Scenario, state: State, clock: int) -> list[tuple[int, ...]]:
     """Which requests may arrive together before the step ``clock``, as index tuples in queue order.
 
     With fixed arrivals there is one choice; otherwise any number of the next requests of the
-    workload.
+    workload. An engine without work sleeps: its next step needs an arrival (or the clock to run).
     """
-    absent = [index for index, r in enumerate(requests) if r.status is Status.UNARRIVED]
+    absent = [i for i, request in enumerate(state.requests) if request is UNARRIVED]
     if scenario.fixed_arrivals:
-        return [tuple(i for i in absent if (scenario.requests[i].arrival or 0) <= clock)]
-    return [tuple(absent[:count]) for count in range(len(absent) + 1)]
+        due = tuple(i for i in absent if (scenario.requests[i].arrival or 0) <= clock)
+        return [due] if due or state.busy or clock != state.clock else []
+    counts = range(0 if state.busy else 1, len(absent) + 1)
+    return [tuple(absent[:count]) for count in counts]
 
 
 def prompts(spec: RequestSpec) -> range:
@@ -200,17 +202,16 @@ def tick(scenario: Scenario, clock: int) -> int:
 
 def initial_states(scenario: Scenario) -> Iterator[State]:
     """The states before the first step: with nobody there the engine sleeps, so someone arrives."""
-    nobody = State((UNARRIVED,) * len(scenario.requests), (), (), 0)
-    for arrived in arrivals(scenario, nobody.requests, 0):
-        if arrived or scenario.fixed_arrivals:
-            yield from _with_arrivals(scenario, list(nobody.requests), (), (), 0, arrived)
+    nobody = State((UNARRIVED,) * len(scenario.requests), (), (), -1)
+    for arrived in arrivals(scenario, nobody, 0):
+        yield from _with_arrivals(scenario, nobody.requests, (), (), 0, arrived)
 
 
 def successors(scenario: Scenario, state: State, output: SchedulerOutput) -> Iterator[State]:
     """Every state that can follow a step, each once, in a fixed order.
 
     This is the reference semantics: replay uses it, and the explorer's packed one is tested
-    against it. An engine without work takes no step until a request arrives.
+    against it.
     """
     left = after_schedule(state, output)
     choices = [
@@ -220,21 +221,15 @@ def successors(scenario: Scenario, state: State, output: SchedulerOutput) -> Ite
         for index, request in enumerate(left)
     ]
     clock = tick(scenario, state.clock)
-    for arrived in arrivals(scenario, state.requests, clock):
-        if not arrived and not state.busy and not scenario.fixed_arrivals:
-            continue
-        if not state.busy and scenario.fixed_arrivals and clock == state.clock and not arrived:
-            continue
+    for arrived in arrivals(scenario, state, clock):
         for chosen in product(*choices):
             running = tuple(i for i in output.running if chosen[i] is not FINISHED)
-            yield from _with_arrivals(
-                scenario, list(chosen), running, output.waiting, clock, arrived
-            )
+            yield from _with_arrivals(scenario, chosen, running, output.waiting, clock, arrived)
 
 
 def _with_arrivals(
     scenario: Scenario,
-    requests: list[Request],
+    requests: tuple[Request, ...],
     running: tuple[int, ...],
     waiting: tuple[int, ...],
     clock: int,
@@ -242,6 +237,7 @@ def _with_arrivals(
 ) -> Iterator[State]:
     queue = enqueue(scenario, waiting, arrived)
     for lengths in product(*(prompts(scenario.requests[index]) for index in arrived)):
+        present = list(requests)
         for index, prompt in zip(arrived, lengths, strict=True):
-            requests[index] = arrive(scenario, index, prompt)
-        yield State(tuple(requests), running, queue, clock)
+            present[index] = arrive(scenario, index, prompt)
+        yield State(tuple(present), running, queue, clock)

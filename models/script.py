@@ -63,7 +63,7 @@ def play(scenario: Scenario, scripts: Sequence[DraftScript]) -> Iterator[Step]:
     clock = 0
     while True:
         arrived = sorted(
-            arrivals(scenario, requests, clock)[-1],
+            arrivals(scenario, State(tuple(requests), running, waiting, clock - 1), clock)[-1],
             key=lambda index: scenario.requests[index].arrival or 0,
         )
         for index in arrived:

@@ -1,0 +1,274 @@
+"""Checking one scenario: explore, judge every property, replay what is shown."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from checker.explore import NO_LIMITS, Exploration, Limits, Progress, Stop, explore
+from checker.graph import Lasso, cycles, heaviest_run
+from checker.packed import Expansion
+from checker.trace import ReplayError, Trace, replay
+from models.config import Scenario
+from models.scheduler import Preempted
+from properties.properties import (
+    BOUNDED_RECOMPUTE,
+    COVERAGE,
+    NO_DEADLOCK,
+    NO_LIVELOCK,
+    STEP_PROPERTIES,
+    CoverageProperty,
+    Property,
+    StepProperty,
+)
+from properties.verdict import Verdict, worst
+
+STOPPED = {
+    Stop.STATES: "raise --max-states",
+    Stop.SECONDS: "raise --max-seconds",
+    Stop.MEMORY: "raise --max-memory",
+    Stop.INTERRUPTED: "interrupted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyResult:
+    """The verdict on one property, the evidence in words, and a run that shows it, if any."""
+
+    property: Property
+    verdict: Verdict
+    evidence: str
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageResult:
+    """Whether something was seen at all; ``depth`` is the step of the first time."""
+
+    property: Property
+    depth: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Exact worst cases over all runs; ``None`` = unbounded.
+
+    ``tokens`` thrown away by a run, ``preemptions`` of one request, ``steps`` of the longest run.
+    """
+
+    tokens: int | None
+    preemptions: int | None
+    steps: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What is known about one scenario."""
+
+    scenario: Scenario
+    limits: Limits
+    stopped: Stop | None
+    num_states: int
+    explored: int
+    num_transitions: int
+    depth: int
+    seconds: float
+    properties: tuple[PropertyResult, ...]
+    coverage: tuple[CoverageResult, ...]
+    recompute: Recompute | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of the required properties together."""
+        return worst(result.verdict for result in self.properties if result.property.required)
+
+    @property
+    def first_violated(self) -> PropertyResult | None:
+        """The first required property that is violated, in the order of the table."""
+        for result in self.properties:
+            if result.property.required and result.verdict is Verdict.VIOLATED:
+                return result
+        return None
+
+    def result(self, name: str) -> PropertyResult:
+        """The result of a property by name."""
+        return next(result for result in self.properties if result.property.name == name)
+
+
+class _Watch:
+    """Observes a search: the first state that violates each property, and what was seen."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.open = list(STEP_PROPERTIES)
+        self.violated: dict[str, tuple[int, str]] = {}
+        self.unseen = list(COVERAGE)
+        self.seen: dict[str, int] = {}
+        self.preemptions: dict[int, list[Preempted]] = {}
+        self.scheduling: set[int] = set()
+
+    def __call__(self, number: int, expansion: Expansion) -> None:
+        state, output = expansion.state, expansion.output
+        for checked in self.open:
+            finding = checked.check(self.scenario, state, output)
+            if finding is not None:
+                self._found(number, checked, finding)
+        for covered in self.unseen:
+            if covered.seen(state, output):
+                self._saw(number, covered)
+        if output.preempted:
+            self.preemptions[number] = [e for e in output.events if isinstance(e, Preempted)]
+        if not expansion.emits and output.scheduled:
+            self.scheduling.add(number)
+
+    def _found(self, number: int, checked: StepProperty, finding: str) -> None:
+        self.violated[checked.property.name] = (number, finding)
+        self.open = [other for other in self.open if other is not checked]
+
+    def _saw(self, number: int, covered: CoverageProperty) -> None:
+        self.seen[covered.property.name] = number
+        self.unseen = [other for other in self.unseen if other is not covered]
+
+
+def check(
+    scenario: Scenario,
+    *,
+    limits: Limits = NO_LIMITS,
+    keep_graph: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> CheckResult:
+    """Explore a scenario and judge every property.
+
+    Without the graph, ``bounded-recompute`` is inconclusive unless no run preempts at all.
+    """
+    watch = _Watch(scenario)
+    exploration = explore(
+        scenario, limits=limits, observers=(watch,), keep_graph=keep_graph, progress=progress
+    )
+    loops = cycles(exploration)
+    recompute = _recompute(exploration, watch, loops)
+    properties = (
+        *(_safety(exploration, watch, checked) for checked in STEP_PROPERTIES),
+        *_liveness(exploration, watch, loops),
+        _bounded(exploration, recompute, watch, loops),
+    )
+    depths = _depths(exploration)
+    return CheckResult(
+        scenario=scenario,
+        limits=limits,
+        stopped=exploration.stopped,
+        num_states=exploration.num_states,
+        explored=exploration.explored,
+        num_transitions=exploration.num_transitions,
+        depth=exploration.depth,
+        seconds=exploration.seconds,
+        properties=properties,
+        coverage=tuple(
+            CoverageResult(covered.property, depths(watch.seen.get(covered.property.name)))
+            for covered in COVERAGE
+        ),
+        recompute=recompute,
+    )
+
+
+def _safety(exploration: Exploration, watch: _Watch, checked: StepProperty) -> PropertyResult:
+    name = checked.property.name
+    if name not in watch.violated:
+        return _unviolated(exploration, checked.property)
+    number, finding = watch.violated[name]
+    path = exploration.path(number)
+    trace = replay(exploration.scenario, [exploration.state(n) for n in path])
+    last = trace.steps[-1]
+    if checked.check(exploration.scenario, last.before, last.output) is None:
+        raise ReplayError(f"the run for {name} does not violate it when replayed")
+    return PropertyResult(
+        checked.property, Verdict.VIOLATED, f"step {len(path) - 1}: {finding}", trace
+    )
+
+
+def _liveness(
+    exploration: Exploration, watch: _Watch, loops: list[Lasso]
+) -> tuple[PropertyResult, PropertyResult]:
+    """A cycle with scheduled tokens is a livelock, one without a deadlock."""
+    live = next((loop for loop in loops if watch.scheduling.intersection(loop.cycle)), None)
+    dead = next((loop for loop in loops if not watch.scheduling.intersection(loop.cycle)), None)
+    return _lasso(exploration, NO_LIVELOCK, live), _lasso(exploration, NO_DEADLOCK, dead)
+
+
+def _lasso(exploration: Exploration, prop: Property, loop: Lasso | None) -> PropertyResult:
+    if loop is None:
+        return _unviolated(exploration, prop)
+    states = [exploration.state(number) for number in loop.stem + loop.cycle]
+    trace = replay(exploration.scenario, states, loop_start=len(loop.stem))
+    steps = len(loop.cycle)
+    what = f"a cycle of {steps} step{'s' * (steps > 1)}" if prop is NO_LIVELOCK else "stuck"
+    return PropertyResult(
+        prop, Verdict.VIOLATED, f"step {len(loop.stem)}: {what}, for ever", trace
+    )
+
+
+def _recompute(
+    exploration: Exploration, watch: _Watch, loops: list[Lasso]
+) -> Recompute | None:
+    """The exact worst cases, if the whole graph is known."""
+    if not exploration.complete or exploration.edges is None:
+        return None
+    lost = {n: sum(e.computed for e in events) for n, events in watch.preemptions.items()}
+    if any(number in lost for loop in loops for number in loop.cycle):
+        return Recompute(None, None, None)
+    edges, size = exploration.edges, exploration.num_states
+    counts: list[int | None] = [0]
+    for request in range(len(exploration.scenario.requests)):
+        times = {
+            n: sum(e.victim == request for e in events) for n, events in watch.preemptions.items()
+        }
+        if any(times.values()):
+            counts.append(heaviest_run(edges, size, lambda n, times=times: times.get(n, 0)))
+    tokens = heaviest_run(edges, size, lambda n: lost.get(n, 0)) if lost else 0
+    steps = None if loops else heaviest_run(edges, size, lambda _: 1)
+    return Recompute(tokens, None if None in counts else max(c or 0 for c in counts), steps)
+
+
+def _bounded(
+    exploration: Exploration, recompute: Recompute | None, watch: _Watch, loops: list[Lasso]
+) -> PropertyResult:
+    endless = next((loop for loop in loops if watch.preemptions.keys() & set(loop.cycle)), None)
+    if endless is not None:
+        loop = _lasso(exploration, BOUNDED_RECOMPUTE, endless)
+        return replace(loop, evidence=f"{loop.evidence.split(':')[0]}: no bound, the loop preempts")
+    if not exploration.complete:
+        return _unviolated(exploration, BOUNDED_RECOMPUTE)
+    if recompute is None or recompute.tokens is None or recompute.preemptions is None:
+        if watch.preemptions:
+            return PropertyResult(
+                BOUNDED_RECOMPUTE, Verdict.INCONCLUSIVE, "the graph was not kept (--no-graph)"
+            )
+        return PropertyResult(BOUNDED_RECOMPUTE, Verdict.HOLDS, "nothing is ever preempted")
+    return PropertyResult(
+        BOUNDED_RECOMPUTE,
+        Verdict.HOLDS,
+        f"worst run: {recompute.tokens} tokens thrown away, "
+        f"{recompute.preemptions} preemption{'s' * (recompute.preemptions != 1)} of one request",
+    )
+
+
+def _unviolated(exploration: Exploration, prop: Property) -> PropertyResult:
+    if exploration.complete:
+        return PropertyResult(prop, Verdict.HOLDS, f"{exploration.num_states:,} states")
+    assert exploration.stopped is not None
+    return PropertyResult(
+        prop,
+        Verdict.INCONCLUSIVE,
+        f"no violation in {exploration.explored:,} states; {STOPPED[exploration.stopped]}",
+    )
+
+
+def _depths(exploration: Exploration) -> Callable[[int | None], int | None]:
+    """From a state's number to its step: the level of the search that found it."""
+
+    def depth(number: int | None) -> int | None:
+        return None if number is None else bisect_right(exploration.levels, number) - 1
+
+    return depth
+

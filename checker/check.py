@@ -19,6 +19,7 @@ from properties.properties import (
     NO_LIVELOCK,
     STEP_PROPERTIES,
     CoverageProperty,
+    Kind,
     Property,
     StepProperty,
 )
@@ -84,12 +85,15 @@ class CheckResult:
         return worst(result.verdict for result in self.properties if result.property.required)
 
     @property
-    def first_violated(self) -> PropertyResult | None:
-        """The first required property that is violated, in the order of the table."""
-        for result in self.properties:
-            if result.property.required and result.verdict is Verdict.VIOLATED:
-                return result
-        return None
+    def worst_violated(self) -> PropertyResult | None:
+        """The required property whose violation matters most: an engine that is stuck comes first."""
+        violated = [
+            result
+            for result in self.properties
+            if result.property.required and result.verdict is Verdict.VIOLATED
+        ]
+        stuck = [result for result in violated if result.property.kind is Kind.LIVENESS]
+        return next(iter(stuck + violated), None)
 
     def result(self, name: str) -> PropertyResult:
         """The result of a property by name."""
@@ -148,10 +152,12 @@ def check(
     )
     loops = cycles(exploration)
     recompute = _recompute(exploration, watch, loops)
+    safety = [_safety(exploration, watch, checked) for checked in STEP_PROPERTIES]
     properties = (
-        *(_safety(exploration, watch, checked) for checked in STEP_PROPERTIES),
+        *safety[:2],
         *_liveness(exploration, watch, loops),
         _bounded(exploration, recompute, watch, loops),
+        *safety[2:],
     )
     depths = _depths(exploration)
     return CheckResult(

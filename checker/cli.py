@@ -1,0 +1,94 @@
+"""The command ``check``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+
+from checker import commands
+
+EXIT_OK, EXIT_VIOLATED, EXIT_INPUT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+DESCRIPTION = """\
+Can this admission policy make a request preempt itself, or make the engine livelock or deadlock?
+Explores every reachable state of a scenario and answers with the shortest run that shows it, or
+with the verdict that none does.
+"""
+
+EPILOG = """\
+verdicts
+  PROVED        a theorem, for all parameters, with its assumptions (check prove)
+  HOLDS         every reachable state of this instance was explored
+  VIOLATED      a run shows it; it was replayed before it is shown
+  INCONCLUSIVE  a limit was met; the evidence says which figure to raise
+
+exit codes
+  0 every property holds   1 one is violated   2 the input is wrong   3 inconclusive
+  130 interrupted
+
+examples
+  check --policy prompt-only                  the gate as vLLM ships it, under both schedulers
+  check --policy first-decode-step            the corrected gate
+  check --policy gates.py:MyGate --scheduler rbln
+  check --preset vllm-eagle --usable-blocks 5 --request id=v,prompt=26..33,max_tokens=4
+  check --scenario deployment.toml --format json
+  check --all-policies                        every policy side by side
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    names = command_names()
+    try:
+        if arguments and arguments[0] in names:
+            return _subcommand(arguments[0], arguments[1:])
+        return _check(arguments, names)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return EXIT_OK
+
+
+def command_names() -> list[str]:
+    """The subcommands, each a module of ``checker.commands``."""
+    return sorted(
+        module.name.replace("_", "-")
+        for module in pkgutil.iter_modules(commands.__path__)
+        if module.name != "check"
+    )
+
+
+def _subcommand(name: str, arguments: list[str]) -> int:
+    module = importlib.import_module(f"checker.commands.{name.replace('-', '_')}")
+    parser = argparse.ArgumentParser(prog=f"check {name}", description=module.HELP)
+    module.configure(parser)
+    code: int = module.run(parser.parse_args(arguments))
+    return code
+
+
+def _check(arguments: list[str], names: list[str]) -> int:
+    from checker.commands import check
+
+    lines = []
+    for name in names:
+        module = importlib.import_module(f"checker.commands.{name.replace('-', '_')}")
+        lines.append(f"  check {name:<10} {module.HELP}")
+    parser = argparse.ArgumentParser(
+        prog="check",
+        description=DESCRIPTION,
+        epilog=EPILOG + "\nother commands (each has its own --help)\n" + "\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.configure(parser)
+    code: int = check.run(parser.parse_args(arguments))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

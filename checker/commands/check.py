@@ -1,0 +1,237 @@
+"""``check``: explore a scenario and print the verdicts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from checker.fields import FIELDS
+from checker.policy import PolicyError
+from checker.scenario import (
+    Document,
+    ScenarioError,
+    build,
+    override,
+    parse_request,
+    parse_value,
+    preset_names,
+    read_file,
+    read_preset,
+    to_document,
+    to_toml,
+)
+from models.config import Scenario
+from models.gates import GATES
+from properties.verdict import Verdict, worst
+
+if TYPE_CHECKING:
+    from checker.check import CheckResult, PropertyResult
+
+NAME = "check"
+HELP = "explore a scenario and print the verdicts"
+PIPE_WIDTH = 120  # columns where stdout is not a terminal
+EXIT = {Verdict.PROVED: 0, Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.INCONCLUSIVE: 3}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options; every field of a scenario is one."""
+    parser.add_argument("--version", action="version", version=f"kvgate {version('kvgate')}")
+    source = parser.add_argument_group("what to check")
+    source.add_argument(
+        "--scheduler",
+        choices=("vllm", "rbln", "both"),
+        help="default: both, each with its own preset, unless a scenario says which",
+    )
+    source.add_argument("--scenario", type=Path, metavar="FILE", help="a scenario file (TOML)")
+    source.add_argument("--preset", metavar="NAME", help="one of: " + ", ".join(preset_names()))
+    source.add_argument(
+        "--policy",
+        metavar="GATE",
+        help=f"{', '.join(GATES)}, package.module:Class or file.py:Class (default: prompt-only)",
+    )
+    source.add_argument("--all-policies", action="store_true", help="every policy, side by side")
+    source.add_argument(
+        "--request",
+        action="append",
+        metavar="id=v,prompt=26..33,max_tokens=4",
+        help="a request of the workload; given once or more, replaces the scenario's requests",
+    )
+    fields = parser.add_argument_group("fields of the scenario (docs/scenarios.md)")
+    for field in FIELDS:
+        if field.flag in ("--scheduler", "--policy"):
+            continue
+        unit = f"{field.unit}: " if field.unit else ""
+        fields.add_argument(
+            field.flag, dest=field.path, metavar="VALUE", help=f"{unit}{field.doc}".replace("%", "%%")
+        )
+    search = parser.add_argument_group("the search")
+    search.add_argument("--max-states", type=_positive, metavar="N", help="stop after N states")
+    search.add_argument("--max-seconds", type=float, metavar="S", help="stop after S seconds")
+    search.add_argument(
+        "--max-memory", type=_positive, metavar="MIB", help="stop at this resident memory"
+    )
+    search.add_argument(
+        "--no-graph",
+        action="store_true",
+        help="do not keep the transitions: less memory, but no exact worst case of recompute",
+    )
+    search.add_argument(
+        "--walks",
+        type=_positive,
+        metavar="N",
+        help="do not enumerate: N random runs, shrunk if one violates; never says HOLDS",
+    )
+    search.add_argument("--seed", type=int, default=0, help="seed of --walks (default: 0)")
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=("text", "json"), default="text")
+    output.add_argument(
+        "--trace",
+        metavar="PROPERTY",
+        help="the property whose counterexample to show (default: the gravest violated; all, none)",
+    )
+    output.add_argument(
+        "--print-scenario", action="store_true", help="print the scenario as a TOML file and stop"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check what the options say; returns the exit code."""
+    try:
+        scenarios = list(_scenarios(args))
+        _known_property(args.trace)
+    except (ScenarioError, PolicyError) as error:
+        print(f"check: {error}", file=sys.stderr)
+        return 2
+    if args.print_scenario:
+        print("\n".join(to_toml(to_document(scenario, policy)) for scenario, policy in scenarios))
+        return 0
+    results: list[tuple[CheckResult, str]] = []
+    show = _printer(args)
+    for scenario, policy in scenarios:
+        try:
+            result = _check(args, scenario)
+        except TypeError as error:
+            if "tokens() must return" not in str(error):
+                raise
+            print(f"check: policy {policy!r}: {error}", file=sys.stderr)
+            return 2
+        results.append((result, policy))
+        show(result)
+        if result.stopped is not None and result.stopped.name == "INTERRUPTED":
+            break
+    _finish(args, results)
+    if any(r.stopped is not None and r.stopped.name == "INTERRUPTED" for r, _ in results):
+        return 130
+    return EXIT[worst(result.verdict for result, _ in results)]
+
+
+def _known_property(name: str | None) -> None:
+    from properties.properties import PROPERTIES
+
+    names = [prop.name for prop in PROPERTIES]
+    if name not in (None, "all", "none", *names):
+        raise ScenarioError(f"--trace {name}: no such property; there are {', '.join(names)}")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _scenarios(args: argparse.Namespace) -> Iterator[tuple[Scenario, str]]:
+    """The scenarios to check, each with its policy as it was named."""
+    changes = {
+        field.path: parse_value(value)
+        for field in FIELDS
+        if (value := getattr(args, field.path, None)) is not None
+    }
+    if args.request:
+        changes["requests"] = [parse_request(words) for words in args.request]
+    policies = list(GATES) if args.all_policies else [args.policy]
+    for document, source in _documents(args):
+        for policy in policies:
+            named = policy or document.get("scheduler", {}).get("policy") or "prompt-only"
+            yield build(override(document, changes | {"scheduler.policy": named}), source), named
+
+
+def _documents(args: argparse.Namespace) -> Iterator[tuple[Document, str]]:
+    if args.scenario and args.preset:
+        raise ScenarioError("--scenario and --preset: give one of the two")
+    if args.scenario:
+        document, source = read_file(args.scenario), str(args.scenario)
+    elif args.preset:
+        document, source = read_preset(args.preset), f"preset {args.preset}"
+    else:
+        for name in ("vllm", "rbln"):
+            if args.scheduler in (None, "both", name):
+                yield read_preset(name), f"preset {name}"
+        return
+    if args.scheduler in (None, "vllm", "rbln"):
+        change = {"scheduler.scheduler": args.scheduler} if args.scheduler else {}
+        yield override(document, change), source
+    else:
+        for name in ("vllm", "rbln"):
+            yield override(document, {"scheduler.scheduler": name}), source
+
+
+def _check(args: argparse.Namespace, scenario: Scenario) -> CheckResult:
+    from checker.check import check
+    from checker.explore import Limits
+
+    limits = Limits(args.max_states, args.max_seconds, args.max_memory)
+    if args.walks:
+        from checker.walks import walk
+
+        return walk(scenario, runs=args.walks, seed=args.seed, limits=limits)
+    from checker.progress import progress
+
+    with progress() as report:
+        return check(scenario, limits=limits, keep_graph=not args.no_graph, progress=report)
+
+
+def _printer(args: argparse.Namespace) -> Callable[[CheckResult], None]:
+    """How a result is printed as soon as it is there."""
+    if args.format == "json" or args.all_policies:
+        return lambda result: None
+    from rich.console import Console
+
+    from checker.render import render_check
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, PIPE_WIDTH)
+    return lambda result: render_check(console, result, _shown(args.trace, result))
+
+
+def _shown(trace: str | None, result: CheckResult) -> list[PropertyResult]:
+    """The property results whose traces to show."""
+    violated = [checked for checked in result.properties if checked.trace is not None]
+    if trace == "none":
+        return []
+    if trace == "all":
+        return violated
+    if trace is not None:
+        return [checked for checked in violated if checked.property.name == trace]
+    worst_one = result.worst_violated
+    return [worst_one] if worst_one is not None else violated[:1]
+
+
+def _finish(args: argparse.Namespace, results: list[tuple[CheckResult, str]]) -> None:
+    if args.format == "json":
+        import json
+
+        from checker.document import document
+
+        print(json.dumps(document(results), indent=1))
+    elif args.all_policies:
+        from rich.console import Console
+
+        from checker.render import render_policies
+
+        render_policies(Console(highlight=False), results)

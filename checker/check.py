@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ STOPPED = {
     Stop.SECONDS: "raise --max-seconds",
     Stop.MEMORY: "raise --max-memory",
     Stop.INTERRUPTED: "interrupted",
+    Stop.WALKS: "random runs",
 }
 
 
@@ -209,14 +211,10 @@ def _lasso(exploration: Exploration, prop: Property, loop: Lasso | None) -> Prop
     trace = replay(exploration.scenario, states, loop_start=len(loop.stem))
     steps = len(loop.cycle)
     what = f"a cycle of {steps} step{'s' * (steps > 1)}" if prop is NO_LIVELOCK else "stuck"
-    return PropertyResult(
-        prop, Verdict.VIOLATED, f"step {len(loop.stem)}: {what}, for ever", trace
-    )
+    return PropertyResult(prop, Verdict.VIOLATED, f"step {len(loop.stem)}: {what}, for ever", trace)
 
 
-def _recompute(
-    exploration: Exploration, watch: _Watch, loops: list[Lasso]
-) -> Recompute | None:
+def _recompute(exploration: Exploration, watch: _Watch, loops: list[Lasso]) -> Recompute | None:
     """The exact worst cases, if the whole graph is known."""
     if not exploration.complete or exploration.edges is None:
         return None
@@ -226,12 +224,15 @@ def _recompute(
     edges, size = exploration.edges, exploration.num_states
     counts: list[int | None] = [0]
     for request in range(len(exploration.scenario.requests)):
-        times = {
-            n: sum(e.victim == request for e in events) for n, events in watch.preemptions.items()
-        }
-        if any(times.values()):
-            counts.append(heaviest_run(edges, size, lambda n, times=times: times.get(n, 0)))
-    tokens = heaviest_run(edges, size, lambda n: lost.get(n, 0)) if lost else 0
+        times = Counter(
+            n
+            for n, events in watch.preemptions.items()
+            for event in events
+            if event.victim == request
+        )
+        if times:
+            counts.append(heaviest_run(edges, size, times.__getitem__))
+    tokens = heaviest_run(edges, size, Counter(lost).__getitem__) if lost else 0
     steps = None if loops else heaviest_run(edges, size, lambda _: 1)
     return Recompute(tokens, None if None in counts else max(c or 0 for c in counts), steps)
 
@@ -277,4 +278,3 @@ def _depths(exploration: Exploration) -> Callable[[int | None], int | None]:
         return None if number is None else bisect_right(exploration.levels, number) - 1
 
     return depth
-

@@ -83,7 +83,9 @@ def read_run(path: Path) -> Record:
     except (OSError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(run, dict) or not {"scenario", "trace"} <= run.keys():
-        raise RecordError(f'{path}: not a recorded run: expected an object with "scenario" and "trace"')
+        raise RecordError(
+            f'{path}: not a recorded run: expected an object with "scenario" and "trace"'
+        )
     return run
 
 
@@ -160,7 +162,9 @@ def _fields(scenario: Scenario, number: int, step: Step) -> Iterator[tuple[str, 
     yield "mid", {"b": tables, "free": output.free}
     if step.sampled:
         yield "samp", {ids[i]: tokens for i, tokens in step.sampled.items()}
-    kept = {ids[i]: k for i, tokens in step.sampled.items() if (k := _kept(scenario, step, i)) < tokens}
+    kept = {
+        ids[i]: k for i, tokens in step.sampled.items() if (k := _kept(scenario, step, i)) < tokens
+    }
     if kept:
         yield "kept", kept
     by_arrival = sorted(output.scheduled, key=lambda i: (scenario.requests[i].arrival or 0, i))

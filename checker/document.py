@@ -90,9 +90,7 @@ def trace_document(trace: Trace) -> Json:
     """A run; ``loop_start`` is the step to which the last one leads back, or null."""
     return {
         "loop_start": trace.loop_start,
-        "steps": [
-            _step(trace.scenario, number, step) for number, step in enumerate(trace.steps)
-        ],
+        "steps": [_step(trace.scenario, number, step) for number, step in enumerate(trace.steps)],
     }
 
 
@@ -102,9 +100,7 @@ def _step(scenario: Scenario, number: int, step: TraceStep) -> Json:
     return {
         "step": number,
         "what": narrate(scenario, step),
-        "arrived": [
-            {"id": ids[index], "prompt": prompt} for index, prompt in step.arrived.items()
-        ],
+        "arrived": [{"id": ids[index], "prompt": prompt} for index, prompt in step.arrived.items()],
         "scheduled": {ids[index]: tokens for index, tokens in output.scheduled.items()},
         "drafts": {ids[index]: drafts for index, drafts in output.drafts.items()},
         "events": [_event(ids, event) for event in output.events],

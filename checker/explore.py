@@ -25,12 +25,13 @@ CHECK_EVERY = 256  # states between two looks at the clock, the memory and the p
 
 
 class Stop(Enum):
-    """Why a search ended before every reachable state was explored."""
+    """Why not every reachable state was explored."""
 
     STATES = "--max-states"
     SECONDS = "--max-seconds"
     MEMORY = "--max-memory"
     INTERRUPTED = "interrupted"
+    WALKS = "--walks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,12 @@ def _search(result: Exploration, observers: Sequence[Observer]) -> Iterator[None
 
     The list of states found is also the queue: it grows while it is walked.
     """
-    expand, packed, parents, edges = result.space.expand, result.packed, result.parents, result.edges
+    expand, packed, parents, edges = (
+        result.space.expand,
+        result.packed,
+        result.parents,
+        result.edges,
+    )
     packed += result.space.roots()
     parents.extend([-1] * len(packed))
     numbers = {key: number for number, key in enumerate(packed)}

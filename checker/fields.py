@@ -21,7 +21,7 @@ DRAFTERS: dict[str, Callable[[int], tuple[int, int]]] = {
 }
 
 
-class Wrong(ValueError):
+class FieldError(ValueError):
     """A value that its field does not allow; the message says what is allowed."""
 
 
@@ -33,7 +33,7 @@ def integer(least: int) -> Parse:
 
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise Wrong(f"must be an integer of at least {least}")
+            raise FieldError(f"must be an integer of at least {least}")
         return value
 
     return parse
@@ -49,7 +49,7 @@ def choice(*allowed: str) -> Parse:
 
     def parse(value: Any) -> str:
         if value not in allowed:
-            raise Wrong("must be one of " + ", ".join(repr(word) for word in allowed))
+            raise FieldError("must be one of " + ", ".join(repr(word) for word in allowed))
         return str(value)
 
     return parse
@@ -57,27 +57,27 @@ def choice(*allowed: str) -> Parse:
 
 def release(value: Any) -> str:
     """A release of vLLM; a number is taken for its text."""
-    return choice(*RELEASES)(f"{value:.2f}" if isinstance(value, float) else value)
+    return str(choice(*RELEASES)(f"{value:.2f}" if isinstance(value, float) else value))
 
 
 def boolean(value: Any) -> bool:
     """``true`` or ``false``."""
     if not isinstance(value, bool):
-        raise Wrong("must be true or false")
+        raise FieldError("must be true or false")
     return value
 
 
 def text(value: Any) -> str:
     """A non-empty string."""
     if not isinstance(value, str) or not value.strip():
-        raise Wrong("must be a non-empty string")
+        raise FieldError("must be a non-empty string")
     return value
 
 
 def fraction(value: Any) -> float:
     """A number from 0 to below 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise Wrong("must be a number from 0 to below 1")
+        raise FieldError("must be a number from 0 to below 1")
     return float(value)
 
 
@@ -86,10 +86,10 @@ def sizes(value: Any) -> tuple[int, ...]:
     values = value if isinstance(value, list) else [value]
     try:
         parsed = tuple(integer(1)(one) for one in values)
-    except Wrong:
+    except FieldError:
         parsed = ()
     if not parsed:
-        raise Wrong("must be a positive integer, or a list of one for each KV cache group")
+        raise FieldError("must be a positive integer, or a list of one for each KV cache group")
     return parsed
 
 
@@ -100,10 +100,10 @@ def span(least: int) -> Parse:
         values = value if isinstance(value, list) else [value, value]
         try:
             low, high = (integer(least)(one) for one in values)
-        except (Wrong, ValueError):
+        except (FieldError, ValueError):
             low, high = 1, 0
         if low > high:
-            raise Wrong(
+            raise FieldError(
                 f"must be an integer of at least {least}, or [least, most] with least <= most"
             )
         return low, high
@@ -117,8 +117,8 @@ def accepted(value: Any) -> tuple[int, int | None]:
         return (0, None)
     try:
         low, high = span(0)(value)
-    except Wrong:
-        raise Wrong('must be "any", an integer of at least 0, or [least, most]') from None
+    except FieldError:
+        raise FieldError('must be "any", an integer of at least 0, or [least, most]') from None
     return low, high
 
 
@@ -178,7 +178,12 @@ FIELDS: tuple[Field, ...] = (
         "queue order and victims: first come first served, or by priority",
     ),
     Field(
-        "scheduler", "watermark", fraction, 0.0, "share of the pool", "blocks kept free at admission"
+        "scheduler",
+        "watermark",
+        fraction,
+        0.0,
+        "share of the pool",
+        "blocks kept free at admission",
     ),
     Field(
         "pool",
@@ -261,9 +266,7 @@ FIELDS: tuple[Field, ...] = (
         "",
         "drafts proposed: always k, or any number up to k (as ngram may)",
     ),
-    Field(
-        "environment", "eos", boolean, False, "", "whether a request may end before max_tokens"
-    ),
+    Field("environment", "eos", boolean, False, "", "whether a request may end before max_tokens"),
 )
 
 REQUEST_FIELDS: tuple[Field, ...] = (

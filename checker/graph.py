@@ -81,9 +81,7 @@ def _lasso(exploration: Exploration, graph: nx.DiGraph[int], entry: int) -> Lass
     return Lasso(tuple(exploration.path(entry)[:-1]), cycle)
 
 
-def heaviest_run(
-    edges: Edges, num_states: int, weight: Callable[[int], int]
-) -> int | None:
+def heaviest_run(edges: Edges, num_states: int, weight: Callable[[int], int]) -> int | None:
     """The largest sum of weights over the states of any run; ``None`` if there is no bound.
 
     Longest paths from the initial states in a graph whose only cycles, if any, are self-loops of
@@ -112,4 +110,3 @@ def heaviest_run(
     if done < num_states:
         return None
     return max(best, default=0)
-

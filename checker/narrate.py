@@ -28,9 +28,7 @@ def _decisions(scenario: Scenario, step: TraceStep) -> Iterator[str]:
             case Preempted(victim, by, computed, slots, needed, free):
                 whom = "itself" if victim == by else ids[victim]
                 block = sum(step.before.requests[by].blocks) + needed
-                need = (
-                    f"block {block}" if needed == 1 else f"{needed} more blocks"
-                )
+                need = f"block {block}" if needed == 1 else f"{needed} more blocks"
                 have = "none" if free == 0 else f"{free}"
                 yield (
                     f"{ids[by]} needs {need} for {slots} slots, {have} free: "

@@ -76,7 +76,9 @@ class PackedSpace:
         count = len(scenario.requests)
         self._shifts = tuple(FIELD_BITS * (1 + index) for index in range(count))
         self._requests: list[list[Request]] = [[UNARRIVED, FINISHED] for _ in range(count)]
-        self._numbers: list[dict[Request, int]] = [{UNARRIVED: 0, FINISHED: 1} for _ in range(count)]
+        self._numbers: list[dict[Request, int]] = [
+            {UNARRIVED: 0, FINISHED: 1} for _ in range(count)
+        ]
         self._orders: list[Order] = []
         self._order_numbers: dict[Order, int] = {}
         self._outcomes: dict[tuple[int, int, int, int], _Outcome] = {}

@@ -223,7 +223,9 @@ def _request_cell(request: Request) -> str:
     phase = "prefill" if request.is_prefill_chunk else "decode"
     blocks = "+".join(str(held) for held in request.blocks)
     noun = "block" if blocks == "1" else "blocks"
-    return f"{phase}\n{request.computed}/{request.num_tokens}, {request.outputs} out\n{blocks} {noun}"
+    return (
+        f"{phase}\n{request.computed}/{request.num_tokens}, {request.outputs} out\n{blocks} {noun}"
+    )
 
 
 def _at_rest(step: TraceStep) -> list[Blocks]:

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from checker.fields import DRAFTERS, FIELDS, REQUEST_FIELDS, Field, Wrong
+from checker.fields import DRAFTERS, FIELDS, REQUEST_FIELDS, Field, FieldError
 from checker.policy import load_gate
 from models.config import EngineConfig, Environment, RequestSpec, Scenario
 
@@ -31,7 +31,9 @@ def preset_names() -> list[str]:
 def read_preset(name: str) -> Document:
     """The document of a named preset."""
     if name not in preset_names():
-        raise ScenarioError(f"--preset {name}: no such preset; there are {', '.join(preset_names())}")
+        raise ScenarioError(
+            f"--preset {name}: no such preset; there are {', '.join(preset_names())}"
+        )
     preset = resources.files("checker") / "presets" / f"{name}.toml"
     return tomllib.loads(preset.read_text(encoding="utf-8"))
 
@@ -70,7 +72,7 @@ def build(document: Document, source: str) -> Scenario:
     """
     try:
         return _build(document, source)
-    except Wrong as error:
+    except FieldError as error:
         raise ScenarioError(f"{source}: {error}") from error
 
 
@@ -206,7 +208,7 @@ def _section(document: Document, section: str) -> Document:
 
 def _table(table: Any, fields: Sequence[Field], where: str) -> Document:
     if not isinstance(table, dict):
-        raise Wrong(f"{where}: got {table!r}; must be a table")
+        raise FieldError(f"{where}: got {table!r}; must be a table")
     _known(table, {field.name for field in fields}, f"{where}.")
     return {field.name: _value(table, field, where) for field in fields}
 
@@ -215,10 +217,10 @@ def _value(table: Document, field: Field, where: str) -> Any:
     value = table.get(field.name, field.default)
     try:
         return field.parse(value)
-    except Wrong as error:
+    except FieldError as error:
         got = "is missing" if field.name not in table else f"got {value!r}"
         unit = f" ({field.unit})" if field.unit else ""
-        raise Wrong(f"{where}.{field.name}{unit}: {got}; {error}") from None
+        raise FieldError(f"{where}.{field.name}{unit}: {got}; {error}") from None
 
 
 def _known(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
@@ -227,13 +229,13 @@ def _known(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> None
         if name not in allowed:
             close = difflib.get_close_matches(name, allowed, 1)
             hint = f"did you mean {where}{close[0]}?" if close else "known: " + ", ".join(allowed)
-            raise Wrong(f"{where}{name}: unknown field; {hint}")
+            raise FieldError(f"{where}{name}: unknown field; {hint}")
 
 
 def _requests(document: Document) -> tuple[RequestSpec, ...]:
     tables = document.get("requests")
     if not isinstance(tables, list) or not tables:
-        raise Wrong("requests: must be a list of at least one [[requests]] table")
+        raise FieldError("requests: must be a list of at least one [[requests]] table")
     specs = []
     for number, table in enumerate(tables):
         values = _table(table, REQUEST_FIELDS, f"requests[{number}]")
@@ -247,22 +249,22 @@ def _consistent(engine: EngineConfig, requests: tuple[RequestSpec, ...]) -> None
     for spec in requests:
         where = f"requests[{ids.index(spec.id)}]"
         if ids.count(spec.id) > 1:
-            raise Wrong(f"{where}.id: got {spec.id!r} twice; ids must differ")
+            raise FieldError(f"{where}.id: got {spec.id!r} twice; ids must differ")
         if spec.prompt[1] >= engine.max_model_len:
-            raise Wrong(
+            raise FieldError(
                 f"{where}.prompt: got {spec.prompt[1]} tokens; must be below "
                 f"budgets.max_model_len = {engine.max_model_len}"
             )
         if (spec.arrival is None) != (requests[0].arrival is None):
-            raise Wrong(f"{where}.arrival: give every request a fixed arrival, or none")
-    if engine.release >= "0.33" and engine.scheduler == "vllm":
-        if engine.max_num_batched_tokens <= engine.num_lookahead_tokens:  # R49
-            raise Wrong(
-                f"budgets.max_num_batched_tokens: got {engine.max_num_batched_tokens}; vLLM 0.33 "
-                f"refuses to start unless it is above the lookahead, {engine.num_lookahead_tokens}"
-            )
+            raise FieldError(f"{where}.arrival: give every request a fixed arrival, or none")
+    refuses = engine.release >= "0.33" and engine.scheduler == "vllm"  # R49
+    if refuses and engine.max_num_batched_tokens <= engine.num_lookahead_tokens:
+        raise FieldError(
+            f"budgets.max_num_batched_tokens: got {engine.max_num_batched_tokens}; vLLM 0.33 "
+            f"refuses to start unless it is above the lookahead, {engine.num_lookahead_tokens}"
+        )
     if engine.scheduler == "vllm" and engine.max_num_batched_tokens <= engine.draft_slots:
-        raise Wrong(
+        raise FieldError(
             f"budgets.max_num_batched_tokens: got {engine.max_num_batched_tokens}; must be above "
             f"speculation.draft_slots = {engine.draft_slots}, or nothing is ever scheduled"
         )

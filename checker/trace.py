@@ -103,8 +103,7 @@ def _step(
     arrived = {
         index: request.prompt
         for index, request in enumerate(state.requests)
-        if request is not UNARRIVED
-        and (previous is None or previous.requests[index] is UNARRIVED)
+        if request is not UNARRIVED and (previous is None or previous.requests[index] is UNARRIVED)
     }
     after = tuple(
         UNARRIVED if before is UNARRIVED else request

@@ -184,7 +184,9 @@ def prompts(spec: RequestSpec) -> range:
     return range(shortest, longest + 1)
 
 
-def enqueue(scenario: Scenario, waiting: tuple[int, ...], arrived: tuple[int, ...]) -> tuple[int, ...]:
+def enqueue(
+    scenario: Scenario, waiting: tuple[int, ...], arrived: tuple[int, ...]
+) -> tuple[int, ...]:
     """The waiting queue with new arrivals: at the back, or by priority (rules R14, R27)."""
     queue = waiting + arrived
     if scenario.engine.priority_policy:

@@ -100,5 +100,11 @@ class FirstDecodeStep:
 
 GATES: dict[str, Gate] = {
     gate.name: gate
-    for gate in (NoGate(), PromptOnly(), LookaheadOnly(), FirstDecodeStep(), FirstDecodeStepAlways())
+    for gate in (
+        NoGate(),
+        PromptOnly(),
+        LookaheadOnly(),
+        FirstDecodeStep(),
+        FirstDecodeStepAlways(),
+    )
 }

@@ -27,13 +27,9 @@ def num_tokens_need_slot(computed: Num, new_tokens: Num, lookahead: Num, max_mod
 
 
 @overload
-def num_blocks_to_allocate(
-    tokens: int, block_sizes: Sequence[int], held: Sequence[int]
-) -> int: ...
+def num_blocks_to_allocate(tokens: int, block_sizes: Sequence[int], held: Sequence[int]) -> int: ...
 @overload
-def num_blocks_to_allocate(
-    tokens: Num, block_sizes: Sequence[Num], held: Sequence[Num]
-) -> Num: ...
+def num_blocks_to_allocate(tokens: Num, block_sizes: Sequence[Num], held: Sequence[Num]) -> Num: ...
 def num_blocks_to_allocate(tokens: Num, block_sizes: Sequence[Num], held: Sequence[Num]) -> Num:
     """New blocks, summed over the groups, that give each group ``tokens`` slots (rules R2, R3).
 

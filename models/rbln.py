@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from models.config import Scenario
 from models.kv_cache import decode_tokens
-from models.scheduler import Evicted, ScheduleStep, SchedulerOutput
+from models.scheduler import Evicted, SchedulerOutput, ScheduleStep
 from models.state import Request, State
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from models.config import Scenario
 from models.kv_cache import decode_tokens
-from models.scheduler import ScheduleStep, SchedulerOutput
+from models.scheduler import SchedulerOutput, ScheduleStep
 from models.state import State
 
 

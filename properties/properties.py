@@ -127,7 +127,9 @@ def _one_queue_per_request(scenario: Scenario, state: State, output: SchedulerOu
 def _waiting_hold_nothing(scenario: Scenario, state: State, output: SchedulerOutput) -> str | None:
     for index in output.waiting:
         if any(output.blocks[index]):
-            return f"{scenario.requests[index].id} waits and holds {sum(output.blocks[index])} blocks"
+            return (
+                f"{scenario.requests[index].id} waits and holds {sum(output.blocks[index])} blocks"
+            )
     return None
 
 

@@ -66,7 +66,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
             continue
         unit = f"{field.unit}: " if field.unit else ""
         fields.add_argument(
-            field.flag, dest=field.path, metavar="VALUE", help=f"{unit}{field.doc}".replace("%", "%%")
+            field.flag,
+            dest=field.path,
+            metavar="VALUE",
+            help=f"{unit}{field.doc}".replace("%", "%%"),
         )
     search = parser.add_argument_group("the search")
     search.add_argument("--max-states", type=_positive, metavar="N", help="stop after N states")

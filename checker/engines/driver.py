@@ -1,8 +1,8 @@
 """What every driver of a real scheduler offers, and how one is loaded.
 
-A run is a sequence of steps. ``begin`` lets requests arrive and calls ``schedule()``; ``finish``
-plays the model's part with the answers that it is given and returns the record of the step, in the
-format of the recorded runs (``docs/conformance.md``).
+A run is a sequence of steps: requests ``arrive``, ``schedule`` decides, and ``finish`` plays the
+model's part with the answers that it is given and returns the record of the step, in the format of
+the recorded runs (``docs/conformance.md``).
 """
 
 from __future__ import annotations
@@ -64,11 +64,17 @@ class Arrival(NamedTuple):
 class Run(Protocol):
     """One run, of a real scheduler or of the model."""
 
-    def begin(self, arrived: Sequence[Arrival]) -> None:
-        """Let requests arrive, in this order, and schedule a step."""
+    def arrive(self, arrived: Sequence[Arrival]) -> None:
+        """Put requests in the queue, in this order."""
+
+    def schedule(self) -> None:
+        """Decide a step."""
 
     def finish(self, answers: Answers) -> Record:
         """Run the model and end the step; its record."""
+
+    def state(self) -> Record:
+        """What the scheduler remembers between two steps: the end of a record."""
 
     def fork(self) -> Self:
         """A copy that goes on by itself, at any point of a step."""

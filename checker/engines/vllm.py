@@ -139,16 +139,19 @@ class EngineRun:
         self._record: Record = {}
         self._indices = {spec.id: index for index, spec in enumerate(scenario.requests)}
 
-    def begin(self, arrived: Sequence[Arrival]) -> None:
-        """Let requests arrive and schedule a step."""
-        self._notes.clear()
-        for arrival in arrived:
-            self._add(arrival)
-        self._output = self._scheduler.schedule()
+    def arrive(self, arrived: Sequence[Arrival]) -> None:
+        """Put requests in the queue, in this order."""
         self._record = {"t": self._step}
         if arrived:
             self._record["add"] = [self._scenario.requests[a.request].id for a in arrived]
-        self._record |= self._decision()
+        for arrival in arrived:
+            self._add(arrival)
+
+    def schedule(self) -> None:
+        """Decide a step."""
+        self._notes.clear()
+        self._output = self._scheduler.schedule()
+        self._record = self._record | self._decision()
 
     def finish(self, answers: Answers) -> Record:
         """Answer for the model, update the scheduler; the record of the step."""
@@ -183,7 +186,21 @@ class EngineRun:
         if finished := [name for name in present if name not in scheduler.requests]:
             record["fin"] = finished
         self._step += 1
-        return record | self._end()
+        return record | self.state()
+
+    def state(self) -> Record:
+        """What the scheduler remembers between two steps."""
+        scheduler = self._scheduler
+        live = [scheduler.requests.get(spec.id) for spec in self._scenario.requests]
+        record: Record = {
+            "run": [request.request_id for request in scheduler.running],
+            "wait": [request.request_id for request in _waiting(scheduler)],
+            "c": [request and request.num_computed_tokens for request in live],
+            "o": [request and request.num_output_tokens for request in live],
+        }
+        if self._scenario.engine.num_spec_tokens:
+            record["d"] = [request and len(request.spec_token_ids) for request in live]
+        return record | {"b": self._blocks(), "free": self._free()}
 
     def fork(self) -> Self:
         """A copy that goes on by itself; configurations are shared, they do not change."""
@@ -223,20 +240,6 @@ class EngineRun:
             record["refuse"] = notes.refused
         record["mid"] = {"b": self._blocks(), "free": self._free()}
         return record
-
-    def _end(self) -> Record:
-        """What the scheduler remembers at the end of the step."""
-        scheduler = self._scheduler
-        live = [scheduler.requests.get(spec.id) for spec in self._scenario.requests]
-        record: Record = {
-            "run": [request.request_id for request in scheduler.running],
-            "wait": [request.request_id for request in _waiting(scheduler)],
-            "c": [request and request.num_computed_tokens for request in live],
-            "o": [request and request.num_output_tokens for request in live],
-        }
-        if self._scenario.engine.num_spec_tokens:
-            record["d"] = [request and len(request.spec_token_ids) for request in live]
-        return record | {"b": self._blocks(), "free": self._free()}
 
     def _blocks(self) -> list[Any]:
         """Blocks held by each request, a list per group if there are several."""

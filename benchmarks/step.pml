@@ -397,10 +397,11 @@ inline update_after_schedule() {
 #define ACCEPTABLE(who, a)   ((a) <= MOST(who) && ((a) >= ACCEPT_LEAST || (a) == drafts[who]))
 /* It lives on after emitting 1 + a tokens (R25). */
 #define LIVES(who, most, a)  (NUM_TOKENS(who) + 1 + (a) < MAX_MODEL_LEN && outputs[who] + 1 + (a) < (most))
+#define MAY_ACCEPT(who, most, a) (status[who] == SAMPLING && ACCEPTABLE(who, a) && LIVES(who, most, a))
 #ifdef EOS
-#define MAY_FINISH(who, most) true
+#define MAY_FINISH(who, most) (status[who] == SAMPLING)
 #else
-#define MAY_FINISH(who, most) (!LIVES(who, most, MOST(who)))
+#define MAY_FINISH(who, most) (status[who] == SAMPLING && !LIVES(who, most, MOST(who)))
 #endif
 
 inline emit(who, accepted, proposed) {

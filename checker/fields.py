@@ -68,9 +68,9 @@ def boolean(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    """A non-empty string."""
-    if not isinstance(value, str) or not value.strip():
-        raise FieldError("must be a non-empty string")
+    """A non-empty string on one line, without control characters."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise FieldError("must be a non-empty string of printable characters")
     return value
 
 
@@ -89,7 +89,9 @@ def sizes(value: Any) -> tuple[int, ...]:
     except FieldError:
         parsed = ()
     if not parsed:
-        raise FieldError("must be a positive integer, or a list of one for each KV cache group")
+        raise FieldError(
+            "must be a positive integer, or a list of one for each KV cache group, such as [16, 8]"
+        )
     return parsed
 
 
@@ -135,7 +137,7 @@ class Field:
 
     @property
     def path(self) -> str:
-        """The name as error messages and ``--set`` spell it."""
+        """The name as error messages spell it."""
         return f"{self.section}.{self.name}"
 
     @property
@@ -143,6 +145,8 @@ class Field:
         """The option on the command line."""
         return "--" + self.name.replace("_", "-")
 
+
+NAME = Field("", "name", text, None, "", "name of the scenario; left out = its file")
 
 FIELDS: tuple[Field, ...] = (
     Field(

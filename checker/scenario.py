@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from checker.fields import DRAFTERS, FIELDS, REQUEST_FIELDS, Field, FieldError
+from checker.fields import DRAFTERS, FIELDS, NAME, REQUEST_FIELDS, Field, FieldError, text
 from checker.policy import load_gate
 from models.config import EngineConfig, Environment, RequestSpec, Scenario
 
@@ -41,7 +42,7 @@ def read_preset(name: str) -> Document:
 def read_file(path: Path) -> Document:
     """The document of a scenario file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -55,10 +56,10 @@ def override(document: Document, changes: Mapping[str, Any]) -> Document:
     }
     for path, value in changes.items():
         section, _, name = path.partition(".")
-        if name:
-            merged.setdefault(section, {})[name] = value
-        else:
+        if not name:
             merged[section] = value
+        elif isinstance(table := merged.setdefault(section, {}), dict):
+            table[name] = value
     return merged
 
 
@@ -136,14 +137,30 @@ def parse_request(words: str) -> Document:
     """A request from the command line: ``id=v,prompt=26..33,max_tokens=4``."""
     request: Document = {}
     for word in words.split(","):
-        name, separator, value = word.partition("=")
+        name, separator, value = (part.strip() for part in word.partition("="))
         if not separator:
             raise ScenarioError(
                 f"--request {words}: got {word!r}; write name=value pairs with commas between, "
                 "such as id=v,prompt=26..33,max_tokens=4"
             )
-        request[name.strip()] = parse_value(value.strip())
+        if name in request:
+            raise ScenarioError(f"--request {words}: {name} is given twice")
+        request[name] = value if name == "id" else parse_value(value)
+    try:
+        _table(request, REQUEST_FIELDS, "")
+    except FieldError as error:
+        raise ScenarioError(f"--request {words}: {error}") from error
     return request
+
+
+def parse_option(field: Field, words: str) -> Any:
+    """The value of a field from the command line."""
+    value = words if field.parse is text else parse_value(words)
+    try:
+        field.parse(value)
+    except FieldError as error:
+        raise ScenarioError(f"{field.flag}{_unit(field)}: got {value!r}; {error}") from error
+    return value
 
 
 def parse_value(words: str) -> Any:
@@ -189,7 +206,7 @@ def _build(document: Document, source: str) -> Scenario:
     requests = _requests(document)
     _consistent(engine, requests)
     return Scenario(
-        name=document.get("name", source),
+        name=_value({"name": source} | document, NAME, ""),
         engine=engine,
         requests=requests,
         environment=Environment(
@@ -203,13 +220,14 @@ def _build(document: Document, source: str) -> Scenario:
 def _section(document: Document, section: str) -> Document:
     table = document.get(section, {})
     fields = [field for field in FIELDS if field.section == section]
-    return _table(table, fields, section)
+    return _table(table, fields, f"{section}.")
 
 
 def _table(table: Any, fields: Sequence[Field], where: str) -> Document:
+    """The values of a table's fields; ``where`` is the prefix of their names in errors."""
     if not isinstance(table, dict):
-        raise FieldError(f"{where}: got {table!r}; must be a table")
-    _known(table, {field.name for field in fields}, f"{where}.")
+        raise FieldError(f"{where.rstrip('.')}: got {table!r}; must be a table")
+    _known(table, {field.name for field in fields}, where)
     return {field.name: _value(table, field, where) for field in fields}
 
 
@@ -219,8 +237,11 @@ def _value(table: Document, field: Field, where: str) -> Any:
         return field.parse(value)
     except FieldError as error:
         got = "is missing" if field.name not in table else f"got {value!r}"
-        unit = f" ({field.unit})" if field.unit else ""
-        raise FieldError(f"{where}.{field.name}{unit}: {got}; {error}") from None
+        raise FieldError(f"{where}{field.name}{_unit(field)}: {got}; {error}") from None
+
+
+def _unit(field: Field) -> str:
+    return f" ({field.unit})" if field.unit else ""
 
 
 def _known(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
@@ -238,7 +259,7 @@ def _requests(document: Document) -> tuple[RequestSpec, ...]:
         raise FieldError("requests: must be a list of at least one [[requests]] table")
     specs = []
     for number, table in enumerate(tables):
-        values = _table(table, REQUEST_FIELDS, f"requests[{number}]")
+        values = _table(table, REQUEST_FIELDS, f"requests[{number}].")
         specs.append(RequestSpec(**values))
     return tuple(specs)
 
@@ -287,8 +308,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(one) for one in value) + "]"
     return str(value)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,8 @@ from checker.scenario import (
     ScenarioError,
     build,
     override,
+    parse_option,
     parse_request,
-    parse_value,
     preset_names,
     read_file,
     read_preset,
@@ -29,6 +31,8 @@ from models.gates import GATES
 from properties.verdict import Verdict, worst
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from checker.check import CheckResult, PropertyResult
 
 NAME = "check"
@@ -53,7 +57,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="GATE",
         help=f"{', '.join(GATES)}, package.module:Class or file.py:Class (default: prompt-only)",
     )
-    source.add_argument("--all-policies", action="store_true", help="every policy, side by side")
+    source.add_argument(
+        "--all-policies",
+        action="store_true",
+        help="every policy, side by side; with --policy, one of your own beside them",
+    )
     source.add_argument(
         "--request",
         action="append",
@@ -73,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         )
     search = parser.add_argument_group("the search")
     search.add_argument("--max-states", type=_positive, metavar="N", help="stop after N states")
-    search.add_argument("--max-seconds", type=float, metavar="S", help="stop after S seconds")
+    search.add_argument("--max-seconds", type=_seconds, metavar="S", help="stop after S seconds")
     search.add_argument(
         "--max-memory", type=_positive, metavar="MIB", help="stop at this resident memory"
     )
@@ -88,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="do not enumerate: N random runs, shrunk if one violates; never says HOLDS",
     )
-    search.add_argument("--seed", type=int, default=0, help="seed of --walks (default: 0)")
+    search.add_argument("--seed", type=int, metavar="N", help="seed of --walks (default: 0)")
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=("text", "json"), default="text")
     output.add_argument(
@@ -104,24 +112,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check what the options say; returns the exit code."""
     try:
+        _sensible(args)
         scenarios = list(_scenarios(args))
-        _known_property(args.trace)
     except (ScenarioError, PolicyError) as error:
-        print(f"check: {error}", file=sys.stderr)
-        return 2
+        return _wrong_input(error)
     if args.print_scenario:
-        print("\n".join(to_toml(to_document(scenario, policy)) for scenario, policy in scenarios))
+        if len(scenarios) > 1:
+            return _wrong_input("--print-scenario: these are several; choose one --scheduler")
+        print(to_toml(to_document(*scenarios[0])), end="")
         return 0
     results: list[tuple[CheckResult, str]] = []
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show every id
     show = _printer(args)
     for scenario, policy in scenarios:
         try:
             result = _check(args, scenario)
-        except TypeError as error:
-            if "tokens() must return" not in str(error):
-                raise
-            print(f"check: policy {policy!r}: {error}", file=sys.stderr)
-            return 2
+        except PolicyError as error:
+            return _wrong_input(error)
+        except OverflowError as error:
+            print(f"check: no verdict: {error}", file=sys.stderr)
+            return 3
         results.append((result, policy))
         show(result)
         if result.stopped is not None and result.stopped.name == "INTERRUPTED":
@@ -132,35 +143,71 @@ def run(args: argparse.Namespace) -> int:
     return EXIT[worst(result.verdict for result, _ in results)]
 
 
-def _known_property(name: str | None) -> None:
-    from properties.properties import PROPERTIES
+def _wrong_input(error: object) -> int:
+    print(f"check: {error}", file=sys.stderr)
+    return 2
 
-    names = [prop.name for prop in PROPERTIES]
-    if name not in (None, "all", "none", *names):
-        raise ScenarioError(f"--trace {name}: no such property; there are {', '.join(names)}")
+
+def _sensible(args: argparse.Namespace) -> None:
+    """Refuse what would silently do nothing."""
+    from properties.properties import PROPERTIES, Kind
+
+    names = [prop.name for prop in PROPERTIES if prop.kind is not Kind.COVERAGE]
+    if args.trace not in (None, "all", "none", *names):
+        raise ScenarioError(f"--trace {args.trace}: no such property; there are {', '.join(names)}")
+    if args.seed is not None and not args.walks:
+        raise ScenarioError("--seed: only --walks draws anything")
+    for option, given in (
+        ("--max-states", args.max_states),
+        ("--max-memory", args.max_memory),
+        ("--no-graph", args.no_graph),
+    ):
+        if args.walks and given:
+            raise ScenarioError(f"{option}: does not go with --walks, which enumerates nothing")
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
+        raise argparse.ArgumentTypeError(f"got {text!r}; must be an integer of at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}; must be a number of seconds above 0")
     return value
 
 
 def _scenarios(args: argparse.Namespace) -> Iterator[tuple[Scenario, str]]:
     """The scenarios to check, each with its policy as it was named."""
     changes = {
-        field.path: parse_value(value)
+        field.path: parse_option(field, value)
         for field in FIELDS
         if (value := getattr(args, field.path, None)) is not None
     }
     if args.request:
         changes["requests"] = [parse_request(words) for words in args.request]
-    policies = list(GATES) if args.all_policies else [args.policy]
     for document, source in _documents(args):
-        for policy in policies:
-            named = policy or document.get("scheduler", {}).get("policy") or "prompt-only"
-            yield build(override(document, changes | {"scheduler.policy": named}), source), named
+        for policy in _policies(args, document):
+            yield build(override(document, changes | {"scheduler.policy": policy}), source), policy
+
+
+def _policies(args: argparse.Namespace, document: Document) -> list[str]:
+    scheduler = document.get("scheduler")
+    named = scheduler.get("policy") if isinstance(scheduler, dict) else None
+    policy = args.policy or named or "prompt-only"
+    if not args.all_policies:
+        return [policy]
+    names = list(GATES)
+    return names if policy in names else [*names, policy]
 
 
 def _documents(args: argparse.Namespace) -> Iterator[tuple[Document, str]]:
@@ -191,7 +238,7 @@ def _check(args: argparse.Namespace, scenario: Scenario) -> CheckResult:
     if args.walks:
         from checker.walks import walk
 
-        return walk(scenario, runs=args.walks, seed=args.seed, limits=limits)
+        return walk(scenario, runs=args.walks, seed=args.seed or 0, limits=limits)
     from checker.progress import progress
 
     with progress() as report:
@@ -202,14 +249,19 @@ def _printer(args: argparse.Namespace) -> Callable[[CheckResult], None]:
     """How a result is printed as soon as it is there."""
     if args.format == "json" or args.all_policies:
         return lambda result: None
-    from rich.console import Console
-
     from checker.render import render_check
+
+    console = _console()
+    return lambda result: render_check(console, result, _shown(args.trace, result))
+
+
+def _console() -> Console:
+    from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, PIPE_WIDTH)
-    return lambda result: render_check(console, result, _shown(args.trace, result))
+    return console
 
 
 def _shown(trace: str | None, result: CheckResult) -> list[PropertyResult]:
@@ -233,8 +285,6 @@ def _finish(args: argparse.Namespace, results: list[tuple[CheckResult, str]]) ->
 
         print(json.dumps(document(results), indent=1))
     elif args.all_policies:
-        from rich.console import Console
-
         from checker.render import render_policies
 
-        render_policies(Console(highlight=False), results)
+        render_policies(_console(), results)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +16,7 @@ from checker.narrate import narrate
 from checker.trace import Trace, TraceStep
 from models.config import Blocks, Scenario
 from models.state import Request, Status
-from properties.properties import NO_SELF_PREEMPTION_STRICT
+from properties.properties import NO_SELF_PREEMPTION, NO_SELF_PREEMPTION_STRICT
 from properties.verdict import Verdict
 
 STYLES = {
@@ -22,7 +25,9 @@ STYLES = {
     Verdict.VIOLATED: "bold red",
     Verdict.INCONCLUSIVE: "bold yellow",
 }
-POLICIES_WIDTH = 100  # columns that the policies need side by side
+WIDE, SLIM = (32, 13), (21, 8)  # columns of a property and of a policy, side by side
+UNBOUNDED = 10_000  # columns
+NARROWEST = 24  # columns of wrapped words beside something
 STRIP_CELLS = 32  # a pool with more blocks is drawn to scale
 COLOURS = ("cyan", "magenta", "blue", "green", "yellow", "red", "white")
 PHASES = {
@@ -60,44 +65,84 @@ def _span(prompt: tuple[int, int]) -> str:
 
 def render_check(console: Console, result: CheckResult, shown: Sequence[PropertyResult]) -> None:
     """Print one scenario's verdicts, and the counterexamples ``shown``."""
-    console.print(Text(instance_line(result.scenario), style="bold"))
-    console.print(Text(_search_line(result), style="dim"))
-    console.print(_properties_table(result))
+    _line(console, Text(instance_line(result.scenario), style="bold"))
+    _line(console, Text(_search_line(result), style="dim"))
+    for line in _property_lines(result, console.width if console.is_terminal else None):
+        _line(console, line)
     for note in notes(result):
-        console.print(Text(f"note: {note}", style="yellow"))
+        _line(console, Text(f"note: {note}", style="yellow"))
     for checked in shown:
         if checked.trace is not None:
             console.print()
-            console.print(Text(f"{checked.property.name}, {checked.evidence}", style="bold"))
-            console.print(trace_table(checked.trace))
+            _line(console, Text(f"{checked.property.name}, {checked.evidence}", style="bold"))
+            render_trace(console, checked.trace)
     console.print()
+
+
+def _least_width(console: Console, table: Table) -> int:
+    """The columns that a table needs for no cell to be cut off."""
+    return Measurement.get(console, console.options.update_width(UNBOUNDED), table).minimum
+
+
+def _line(console: Console, text: Text) -> None:
+    """Print a line; the terminal wraps it, and in a pipe it stays one line."""
+    console.print(text, soft_wrap=True)
+
+
+def render_trace(console: Console, trace: Trace) -> None:
+    """Print a run as a table, or as a list where the table would not fit."""
+    table = trace_table(trace)
+    if _least_width(console, table) <= console.width:
+        console.print(table)
+    else:
+        for line in _trace_list(trace):
+            _line(console, line)
+    _line(console, Text(_legend(trace, marked=console.is_terminal), style="dim"))
 
 
 def render_policies(console: Console, results: Sequence[tuple[CheckResult, str]]) -> None:
     """Print the policies side by side: verdicts, worst recompute, longest run."""
     for name in dict.fromkeys(result.scenario.name for result, _ in results):
         group = [(r, policy) for r, policy in results if r.scenario.name == name]
-        first = group[0][0]
-        console.print(Text(instance_line(first.scenario).split(": ", 1)[1], style="bold"))
-        table = Table(header_style="bold")
-        table.add_column(f"{first.scenario.engine.scheduler}: property", no_wrap=True)
-        for _, policy in group:
-            table.add_column(policy)
-        for checked in first.properties:
-            cells = [result.result(checked.property.name) for result, _ in group]
-            table.add_row(
-                checked.property.name,
-                *(Text(cell.verdict.value, style=_style(cell)) for cell in cells),
-            )
-        for title, value in (
-            ("most tokens thrown away", "tokens"),
-            ("most preemptions of one request", "preemptions"),
-            ("longest run, steps", "steps"),
-        ):
-            table.add_row(title, *(_worst(result, value) for result, _ in group))
-        table.add_row("longest run, steps lost", *_steps_lost([result for result, _ in group]))
-        table.add_row("states", *(f"{result.num_states:,}" for result, _ in group))
-        console.print(table, width=max(console.width, POLICIES_WIDTH))
+        _line(console, Text(instance_line(group[0][0].scenario).split(": ", 1)[1], style="bold"))
+        table = _policies_table(group, *WIDE)
+        if _least_width(console, table) > console.width:
+            table = _policies_table(group, *SLIM)
+        console.width = max(console.width, _least_width(console, table))
+        console.print(table)
+    _line(console, Text("* not required of a gate", style="dim"))
+
+
+def _policies_table(
+    group: Sequence[tuple[CheckResult, str]], name_width: int, policy_width: int
+) -> Table:
+    first = group[0][0]
+    table = Table(header_style="bold")
+    table.add_column(f"{first.scenario.engine.scheduler}: property", no_wrap=True)
+    for _, policy in group:
+        table.add_column(_folded(policy, policy_width), no_wrap=True)
+    for checked in first.properties:
+        cells = [result.result(checked.property.name) for result, _ in group]
+        informal = "" if checked.property.required else " *"
+        table.add_row(
+            _folded(checked.property.name + informal, name_width),
+            *(_folded(cell.verdict.value, policy_width, _style(cell)) for cell in cells),
+        )
+    for title, value in (
+        ("most tokens thrown away", "tokens"),
+        ("most preemptions of one request", "preemptions"),
+        ("longest run, steps", "steps"),
+    ):
+        worst = [_folded(_worst(result, value), policy_width) for result, _ in group]
+        table.add_row(_folded(title, name_width), *worst)
+    lost = [_folded(steps, policy_width) for steps in _steps_lost([r for r, _ in group])]
+    table.add_row(_folded("longest run, steps lost", name_width), *lost)
+    table.add_row("states", *(f"{result.num_states:,}" for result, _ in group))
+    return table
+
+
+def _folded(words: str, width: int, style: str = "") -> Text:
+    return Text("\n".join(wrap(words, width)), style=style)
 
 
 def _worst(result: CheckResult, name: str) -> str:
@@ -133,7 +178,8 @@ def notes(result: CheckResult) -> list[str]:
             f"{engine.usable_blocks}: vLLM refuses to start like this"
         )
     strict = result.result(NO_SELF_PREEMPTION_STRICT.name)
-    if strict.verdict is Verdict.VIOLATED and result.verdict is not Verdict.VIOLATED:
+    promised = result.result(NO_SELF_PREEMPTION.name)
+    if strict.verdict is Verdict.VIOLATED and promised.verdict is Verdict.HOLDS:
         found.append(
             "the strict form fails by contention only: a running request took a block that the "
             "gate had counted. A gate is a test, not a reservation, and cannot promise more"
@@ -161,59 +207,110 @@ def _search_line(result: CheckResult) -> str:
     )
 
 
-def _properties_table(result: CheckResult) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for checked in result.properties:
-        verdict = checked.verdict
-        informal = "" if checked.property.required else " (not required of a gate)"
-        table.add_row(
-            Text(verdict.value, style=_style(checked)),
+def _property_lines(result: CheckResult, width: int | None) -> Iterator[Text]:
+    """A line for each property: verdict, name, evidence; wrapped to ``width`` columns, if given."""
+    rows = [
+        (
+            (checked.verdict.value, _style(checked)),
             checked.property.name,
-            Text(checked.evidence + informal),
+            checked.evidence + ("" if checked.property.required else " (not required of a gate)"),
         )
-    for covered in result.coverage:
-        seen = covered.depth is not None
-        table.add_row(
-            Text("seen" if seen else "never seen", style="dim" if seen else "yellow"),
+        for checked in result.properties
+    ] + [
+        (
+            ("never seen", "yellow") if covered.depth is None else ("seen", "dim"),
             covered.property.name,
-            Text(f"first at step {covered.depth}" if seen else covered.property.statement),
+            covered.property.statement
+            if covered.depth is None
+            else f"first at step {covered.depth}",
         )
-    return table
+        for covered in result.coverage
+    ]
+    first = max(len(verdict) for (verdict, _), _, _ in rows) + 2
+    second = max(len(name) for _, name, _ in rows) + 2
+    for (verdict, style), name, evidence in rows:
+        head = Text.assemble((verdict, style), " " * (first - len(verdict)), name.ljust(second))
+        yield from _hang(head, evidence, width)
 
 
-def trace_table(trace: Trace) -> RenderableType:
+def _hang(head: Text, words: str, width: int | None) -> Iterator[Text]:
+    """``head`` and ``words``, the words wrapped behind it, or below where there is no room."""
+    if width is None:
+        yield head + Text(words)
+        return
+    indent = len(head) if width - len(head) >= NARROWEST else 4
+    lines = [Text(line) for line in wrap(words, max(width - indent, NARROWEST))]
+    if indent == len(head):
+        yield head + lines.pop(0)
+    else:
+        head.rstrip()
+        yield head
+    for line in lines:
+        yield Text(" " * indent) + line
+
+
+def trace_table(trace: Trace) -> Table:
     """A run as a table: what happened, every request, the pool; changed cells stand out."""
     scenario = trace.scenario
     table = Table(show_lines=True, header_style="bold")
     table.add_column("step", justify="right", no_wrap=True)
     table.add_column("what happened", min_width=24, overflow="fold")
     for spec in scenario.requests:
-        table.add_column(spec.id, no_wrap=True)
+        table.add_column(Text(spec.id), no_wrap=True)
     table.add_column("free", justify="right", no_wrap=True)
     table.add_column("pool", no_wrap=True)
-    shown = [""] * len(scenario.requests)
-    for number, step in enumerate(trace.steps):
-        cells = [_request_cell(request) for request in step.after]
-        looping = trace.loop_start is not None and number >= trace.loop_start
-        mark = "↻ " if looping else ""
+    for number, (step, cells) in enumerate(zip(trace.steps, _cells(trace), strict=True)):
         table.add_row(
-            Text(f"{mark}{number}", style="bold yellow" if looping else ""),
+            _step_number(trace, number),
             Text("\n".join(narrate(scenario, step))),
-            *(
-                Text(cell, style="bold" if cell != before else "dim")
-                for cell, before in zip(cells, shown, strict=True)
-            ),
+            *cells,
             Text(_free_cell(scenario, step)),
             _strip(scenario, _at_rest(step)),
         )
+    return table
+
+
+def _trace_list(trace: Trace) -> Iterator[Text]:
+    """The same as a list, for a narrow terminal or many requests."""
+    scenario = trace.scenario
+    for number, (step, cells) in enumerate(zip(trace.steps, _cells(trace), strict=True)):
+        free = Text(f", {_free_cell(scenario, step)} free  ")
+        yield Text("step ") + _step_number(trace, number) + free + _strip(scenario, _at_rest(step))
+        for sentence in narrate(scenario, step):
+            yield Text(f"  {sentence}")
+        for spec, cell in zip(scenario.requests, cells, strict=True):
+            if cell:
+                yield Text(f"    {spec.id}: ") + Text(cell.plain.replace("\n", ", "), cell.style)
+
+
+def _cells(trace: Trace) -> Iterator[list[Text]]:
+    """The requests after each step; what did not change is dimmed."""
+    shown = [""] * len(trace.scenario.requests)
+    for step in trace.steps:
+        cells = [_request_cell(request) for request in step.after]
+        yield [
+            Text(cell, style="bold" if cell != before else "dim")
+            for cell, before in zip(cells, shown, strict=True)
+        ]
         shown = cells
-    legend = "cells: phase, tokens computed/known, tokens emitted, blocks; bold = changed"
+
+
+def _step_number(trace: Trace, number: int) -> Text:
+    looping = trace.loop_start is not None and number >= trace.loop_start
+    return Text(f"↻ {number}", style="bold yellow") if looping else Text(str(number))
+
+
+def _legend(trace: Trace, *, marked: bool) -> str:
+    legend = "cells: phase, tokens computed/known, tokens emitted, blocks"
+    if marked:
+        legend += "; bold = changed"
     if trace.loop_start is not None:
         legend += "; ↻ = repeats for ever"
-    return Group(table, Text(legend, style="dim"))
+    letters = _letters(trace.scenario)
+    if letters != _initials(trace.scenario):
+        names = zip(letters, trace.scenario.requests, strict=True)
+        legend += "; pool: " + ", ".join(f"{letter} = {spec.id}" for letter, spec in names)
+    return legend
 
 
 def _request_cell(request: Request) -> str:
@@ -242,15 +339,23 @@ def _strip(scenario: Scenario, held: Sequence[Blocks]) -> Text:
     cells = min(usable, STRIP_CELLS)
     strip = Text()
     letters = _letters(scenario)
+    drawn = total = 0
     for index, blocks in enumerate(held):
-        width = round(sum(blocks) * cells / usable)
+        total += sum(blocks)
+        width = round(total * cells / usable) - drawn
         strip.append(letters[index] * width, style=COLOURS[index % len(COLOURS)])
-    strip.append("·" * (cells - len(strip)), style="dim")
+        drawn += width
+    strip.append("·" * (cells - drawn), style="dim")
     return strip
 
 
 def _letters(scenario: Scenario) -> list[str]:
-    first = [spec.id[0] for spec in scenario.requests]
-    if len(set(first)) == len(first):
+    """One letter per request: its initial if that will do, else A, B, C."""
+    first = _initials(scenario)
+    if len(set(first)) == len(first) and all(one.isalnum() and cell_len(one) == 1 for one in first):
         return first
     return [chr(ord("A") + index % 26) for index in range(len(first))]
+
+
+def _initials(scenario: Scenario) -> list[str]:
+    return [spec.id[0] for spec in scenario.requests]

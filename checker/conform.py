@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from checker.fields import FieldError, Parse, boolean, choice, fraction, integer, text
 from models.config import EngineConfig, RequestSpec, Scenario
 from models.gates import GATES
 from models.scheduler import Preempted, Refused
@@ -25,6 +26,39 @@ GATE_NAMES = {
     "prompt": "prompt-only",
     "lookahead": "lookahead-only",
     "first-decode-step": "first-decode-step",
+}
+
+
+def _draft_pairs(value: Any) -> tuple[tuple[int, int], ...]:
+    count = integer(0)
+    try:
+        return tuple((count(proposed), count(accepted)) for proposed, accepted in value)
+    except (FieldError, TypeError, ValueError):
+        raise FieldError("must be a list of [proposed, accepted]") from None
+
+
+SCENARIO_FIELDS: dict[str, Parse] = {
+    "name": text,
+    "batching": choice("vllm", "rbln"),
+    "gate": choice(*GATE_NAMES),
+    "usable_blocks": integer(1),
+    "k": integer(0),
+    "lookahead": integer(0),
+    "draft_slots": integer(0),
+    "max_num_batched_tokens": integer(1),
+    "max_model_len": integer(1),
+    "max_num_seqs": integer(1),
+    "watermark": fraction,
+    "policy": choice("fcfs", "priority"),
+    "prefix_caching": boolean,
+}
+GROUP_FIELDS: dict[str, Parse] = {"kind": text, "block_size": integer(1)}
+REQUEST_FIELDS: dict[str, Parse] = {
+    "id": text,
+    "arrival": integer(0),
+    "prompt": integer(1),
+    "max_tokens": integer(1),
+    "spec": _draft_pairs,
 }
 
 
@@ -64,7 +98,7 @@ def compare(path: Path) -> Comparison:
     for number, (step, theirs) in enumerate(zip(steps, recorded, strict=True)):
         ours = record(scenario, number, step)
         if ours != theirs:
-            field = next(key for key in (*theirs, *ours) if ours.get(key) != theirs.get(key))
+            field = next(key for key in (*theirs, *ours) if not _same(key, theirs, ours))
             mismatch = Mismatch(number, field, theirs.get(field), ours.get(field))
             return Comparison(path, number + 1, mismatch)
     return Comparison(path, len(recorded))
@@ -76,7 +110,7 @@ def read_run(path: Path) -> Record:
     Raises
     ------
     RecordError
-        If the file is no JSON object with a scenario and a trace.
+        If the file is no JSON object with a scenario and a trace in the record format.
     """
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
@@ -86,7 +120,38 @@ def read_run(path: Path) -> Record:
         raise RecordError(
             f'{path}: not a recorded run: expected an object with "scenario" and "trace"'
         )
+    try:
+        _check(run["scenario"], "scenario", SCENARIO_FIELDS)
+        for name, fields in (("groups", GROUP_FIELDS), ("requests", REQUEST_FIELDS)):
+            for number, one in enumerate(_list(run["scenario"].get(name), f"scenario.{name}")):
+                _check(one, f"scenario.{name}[{number}]", fields)
+        for number, step in enumerate(_list(run["trace"], "trace")):
+            _check(step, f"trace[{number}]", {"t": integer(0)})
+    except FieldError as error:
+        raise RecordError(f"{path}: {error}") from None
     return run
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise FieldError(f"{where} must be a list with at least one entry")
+    return value
+
+
+def _check(value: Any, where: str, fields: dict[str, Parse]) -> None:
+    if not isinstance(value, dict):
+        raise FieldError(f"{where} must be an object")
+    for name, parse in fields.items():
+        if name not in value:
+            raise FieldError(f'{where} has no "{name}"')
+        try:
+            parse(value[name])
+        except FieldError as error:
+            raise FieldError(f"{where}.{name} {error}") from None
+
+
+def _same(key: str, theirs: Record, ours: Record) -> bool:
+    return key in theirs and key in ours and bool(theirs[key] == ours[key])
 
 
 def not_covered(recorded: Record) -> str | None:

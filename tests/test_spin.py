@@ -77,7 +77,7 @@ class Variation:
 RANKED = (request("a", 5, 6, priority=2), request("b", 6, 5), request("c", 1, 4, priority=1))
 PRIORITY = {"priority_policy": True, "usable_blocks": 6}
 FIXED = (request("a", 5, 6, arrival=2), request("b", 6, 5, arrival=9), request("c", 1, 4))
-CAPPED = Variation({"max_model_len": 9, "num_lookahead_tokens": 6})
+CAPPED = Variation({"max_model_len": 9, "usable_blocks": 3, "num_lookahead_tokens": 6})
 LONG = (request("a", 250, 60), request("b", 30, 40))
 
 VARIATIONS: dict[str, Variation] = {

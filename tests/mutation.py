@@ -20,7 +20,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden"
 KINDS = ("vllm", "rbln")
-KINDS_OF = {"models/vllm.py": ("vllm",), "models/rbln.py": ("rbln",)}
+KINDS_OF: dict[str, tuple[str, ...]] = {
+    "models/vllm.py": ("vllm",),
+    "models/rbln.py": ("rbln",),
+    "checker/fields.py": (),
+}
 PACKAGES = ("models", "checker")
 MODULES = (
     "config",
@@ -69,7 +73,7 @@ class Mutant:
 
 
 class Model:
-    """The modules of one copy, by their short names; ``conform`` is ``checker.conform``."""
+    """The modules of one copy, by their short names."""
 
     def __init__(self, modules: dict[str, ModuleType]) -> None:
         self._modules = modules
@@ -85,7 +89,8 @@ def load(mutants: Sequence[Mutant] = ()) -> Model:
     sys.meta_path.insert(0, finder)
     try:
         modules = {name: importlib.import_module(f"models.{name}") for name in MODULES}
-        modules["conform"] = importlib.import_module("checker.conform")
+        for name in ("conform", "fields"):
+            modules[name] = importlib.import_module(f"checker.{name}")
     finally:
         sys.meta_path.remove(finder)
         _take_out_modules()

@@ -17,8 +17,9 @@ import rule_table
 import test_rules_admission
 import test_rules_rbln
 import test_rules_running
+from mutants_running import UNREAD
 from mutation import KINDS, ROOT, Model, Mutant, disagreeing, load, recorded_runs
-from rule_mutants import MUTANTS, UNREAD
+from rule_mutants import MUTANTS
 
 RULES = [f"R{n}" for n in (*range(1, 28), *range(33, 42))] + ["R21b"]
 TEST_FILES = (test_rules_admission, test_rules_rbln, test_rules_running)

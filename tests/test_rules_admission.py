@@ -57,18 +57,21 @@ def test_r4_slots_end_at_the_longest_sequence(model: Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lookahead", "draft_slots", "chunk", "blocks"),
+    ("drafter", "chunk", "blocks"),
     [
-        pytest.param(0, 0, 10, 10, id="ngram"),
-        pytest.param(3, 1, 9, 12, id="draft_model"),
-        pytest.param(3, 0, 10, 13, id="eagle"),
-        pytest.param(4, 3, 7, 11, id="dflash"),
+        ("ngram", 10, 10),
+        ("draft_model", 10 - 1, 9 + 3),
+        ("eagle", 10, 10 + 3),
+        ("mtp", 10, 10 + 3),
+        ("dflash", 10 - 3, 7 + 4),
     ],
 )
-def test_r5_lookahead_and_draft_slots_are_settings_of_the_drafter(
-    model: Model, lookahead: int, draft_slots: int, chunk: int, blocks: int
+def test_r5_every_drafter_has_its_lookahead_and_draft_slots(
+    model: Model, drafter: str, chunk: int, blocks: int
 ) -> None:
-    (step,) = run(model, {"a": Ask(20)}, 1, B=(1,), k=3, L=lookahead, draft_slots=draft_slots, C=10)
+    lookahead, slots = model.fields.DRAFTERS[drafter](3)
+    settings = {"k": 3, "L": lookahead, "draft_slots": slots, "C": 10}
+    (step,) = run(model, {"a": Ask(20)}, 1, B=(1,), **settings)
     assert step["sched"] == [["a", chunk]]
     assert step["b"] == [blocks]
 

@@ -102,6 +102,21 @@ def test_r13_priority_takes_the_least_urgent_even_if_scheduled(model: Model) -> 
     assert step["sched"] == [["r1", 4]]
 
 
+def test_r13_among_equals_priority_takes_the_latest_arrival(model: Model) -> None:
+    asks = {"late": Ask(8, arrival=1), "early": Ask(4)}
+    steps = run(model, asks, 3, F=4, priority_policy=True)
+    assert (steps[1]["b"], steps[1]["free"]) == ([2, 2], 0)
+    assert steps[2]["pre"] == [["late", "late", 8]]
+
+
+@pytest.mark.parametrize("scheduler", ["vllm", "rbln"])
+def test_r13_as_many_victims_as_it_takes(model: Model, scheduler: str) -> None:
+    running = (decoding(model, 3, 1, 5), decoding(model, 3, 1, 0), decoding(model, 3, 1, 0))
+    output = decide(model, running, scheduler=scheduler, F=3)  # 9 slots, two more blocks
+    assert output.scheduled == {0: 6}
+    assert output.waiting == (1, 2)
+
+
 def test_r14_victims_lose_all_but_their_outputs_and_go_to_the_front(model: Model) -> None:
     asks = THREE | {"d": Ask(4, arrival=1)}
     steps = run(model, asks, 2, F=3, k=7)

@@ -107,7 +107,8 @@ class _Watch:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.open = list(STEP_PROPERTIES)
+        self.always = [checked for checked in STEP_PROPERTIES if not checked.preempting]
+        self.preempting = [checked for checked in STEP_PROPERTIES if checked.preempting]
         self.violated: dict[str, tuple[int, str]] = {}
         self.unseen = list(COVERAGE)
         self.seen: dict[str, int] = {}
@@ -116,21 +117,28 @@ class _Watch:
 
     def __call__(self, number: int, expansion: Expansion) -> None:
         state, output = expansion.state, expansion.output
-        for checked in self.open:
+        for checked in self.always:
             finding = checked.check(self.scenario, state, output)
             if finding is not None:
-                self._found(number, checked, finding)
+                self.always = self._found(number, checked, finding, self.always)
         for covered in self.unseen:
             if covered.seen(state, output):
                 self._saw(number, covered)
         if output.preempted:
+            for checked in self.preempting:
+                finding = checked.check(self.scenario, state, output)
+                if finding is not None:
+                    self.preempting = self._found(number, checked, finding, self.preempting)
             self.preemptions[number] = [e for e in output.events if isinstance(e, Preempted)]
         if not expansion.emits and output.scheduled:
             self.scheduling.add(number)
 
-    def _found(self, number: int, checked: StepProperty, finding: str) -> None:
+    def _found(
+        self, number: int, checked: StepProperty, finding: str, checks: list[StepProperty]
+    ) -> list[StepProperty]:
+        """Note the first violation; returns the checks that are still open."""
         self.violated[checked.property.name] = (number, finding)
-        self.open = [other for other in self.open if other is not checked]
+        return [other for other in checks if other is not checked]
 
     def _saw(self, number: int, covered: CoverageProperty) -> None:
         self.seen[covered.property.name] = number

@@ -81,6 +81,7 @@ class PackedSpace:
         ]
         self._orders: list[Order] = []
         self._order_numbers: dict[Order, int] = {}
+        self._arrived: dict[tuple[tuple[int, ...], bool, int], list[_Arrival]] = {}
         self._outcomes: dict[tuple[int, int, int, int], _Outcome] = {}
         self._finished = tuple(SPREAD << shift for shift in self._shifts)
 
@@ -110,29 +111,30 @@ class PackedSpace:
         output = self._schedule(self.scenario, state)
         scheduled, drafts = output.scheduled, output.drafts
         numbers = packed // SPREAD
-        sums = [0]
+        base = 0  # what every successor has in common
+        choices: list[tuple[int, ...]] = []
         finishers: list[tuple[int, tuple[int, ...]]] = []
         emits = False
         before = state.requests
         for index, request in enumerate(after_schedule(state, output)):
+            shift = self._shifts[index]
             if request is before[index]:
-                number = (numbers >> self._shifts[index]) & FIELD_MASK
+                number = (numbers >> shift) & FIELD_MASK
             else:
                 number = self._number(index, request)
             tokens = scheduled.get(index)
             if tokens is None:
-                sums = [total + (SPREAD * number << self._shifts[index]) for total in sums]
+                base += number << shift
                 continue
             outcome = self._outcome(index, number, request, tokens, drafts.get(index, 0))
             emits |= outcome.emits
-            alive = outcome.alive
             if outcome.may_finish:
-                finishers.append((index, alive))
-            elif len(alive) == 1:
-                term = alive[0]
-                sums = [total + term for total in sums]
+                finishers.append((index, outcome.alive))
             else:
-                sums = [total + term for total in sums for term in alive]
+                choices.append(outcome.alive)
+        sums = [base * SPREAD]
+        for alive in choices:
+            sums = [total + term for total in sums for term in alive]
         arrived = self._arrivals(state)
         successors: list[int] = []
         for finished, ended in self._endings(finishers, sums):
@@ -163,6 +165,14 @@ class PackedSpace:
 
     def _arrivals(self, state: State) -> list[_Arrival]:
         """Who may arrive before the next step, with the terms of their choice of prompts."""
+        absent = tuple([i for i, request in enumerate(state.requests) if request is UNARRIVED])
+        key = (absent, state.busy, state.clock)
+        known = self._arrived.get(key)
+        if known is None:
+            known = self._arrived[key] = self._new_arrivals(state)
+        return known
+
+    def _new_arrivals(self, state: State) -> list[_Arrival]:
         scenario = self.scenario
         clock = tick(scenario, state.clock)
         options: list[_Arrival] = []

@@ -35,7 +35,9 @@ class EngineConfig:
 
     Blocks and tokens as named; ``block_sizes`` has the tokens of a block for each KV cache group
     (full attention). ``usable_blocks`` leaves the null block out (rule R1), so vLLM's
-    ``num_gpu_blocks`` is one more.
+    ``num_gpu_blocks`` is one more. Derived: ``lookahead``, the slots allocated past the scheduled
+    tokens (rules R4, R5; vllm-rbln raises the setting to at least k, R38), and
+    ``watermark_blocks``, the blocks kept free at admission.
     """
 
     scheduler: SchedulerName
@@ -51,27 +53,20 @@ class EngineConfig:
     watermark: float = 0.0
     priority_policy: bool = False
     release: Release = "0.32"
+    lookahead: int = field(init=False)
+    watermark_blocks: int = field(init=False)
     _allocations: dict[tuple[Blocks, int], Allocation] = field(
         default_factory=_no_allocations, init=False, repr=False, compare=False
     )
 
-    @property
-    def lookahead(self) -> int:
-        """Slots allocated past the scheduled tokens (rules R4, R5, R38).
-
-        vllm-rbln raises the setting to at least k (``rbln_scheduler.py RBLNScheduler.__init__``).
-        """
-        if self.scheduler == "rbln":
-            return max(self.num_lookahead_tokens, self.num_spec_tokens)
-        return self.num_lookahead_tokens
-
-    @property
-    def watermark_blocks(self) -> int:
-        """Blocks kept free at admission; the null block counts here (rule R1).
-
-        Mirrors ``v1/core/kv_cache_manager.py KVCacheManager.__init__``.
-        """
-        return int(self.watermark * (self.usable_blocks + 1))
+    def __post_init__(self) -> None:
+        lookahead = self.num_lookahead_tokens
+        if self.scheduler == "rbln":  # R38; rbln_scheduler.py RBLNScheduler.__init__
+            lookahead = max(lookahead, self.num_spec_tokens)
+        object.__setattr__(self, "lookahead", lookahead)
+        # R1: the null block counts here; kv_cache_manager.py KVCacheManager.__init__
+        watermark_blocks = int(self.watermark * (self.usable_blocks + 1))
+        object.__setattr__(self, "watermark_blocks", watermark_blocks)
 
     @property
     def outlives_self_preemption(self) -> bool:

@@ -110,18 +110,18 @@ def admission_windows(state: State, output: SchedulerOutput) -> tuple[Window, ..
     closes with the first decode step or a preemption.
     """
     windows = [request.window for request in state.requests]
+    clean = Window.CLEAN in windows
     for event in output.events:
-        match event:
-            case Admitted(index):
-                windows[index] = Window.CLEAN
-            case Allocated(index):
+        if isinstance(event, Allocated):
+            if clean:
                 for other, window in enumerate(windows):
-                    if window is Window.CLEAN and other != index:
+                    if window is Window.CLEAN and other != event.request:
                         windows[other] = Window.CONTENDED
-            case Preempted(victim):
-                windows[victim] = Window.CLOSED
-            case _:
-                pass
+        elif isinstance(event, Admitted):
+            windows[event.request] = Window.CLEAN
+            clean = True
+        elif isinstance(event, Preempted):
+            windows[event.victim] = Window.CLOSED
     for index in output.scheduled:
         request = state.requests[index]
         if request.status is Status.RUNNING and not request.is_prefill_chunk:
@@ -136,8 +136,8 @@ def after_schedule(state: State, output: SchedulerOutput) -> list[Request]:
     (rule R14).
     """
     requests = list(state.requests)
-    opened = any(request.window for request in requests)
-    if not output.events and not opened and not output.pending:
+    opened = any([request.window for request in requests])  # noqa: C419 (a list is faster here)
+    if not output.events and not output.pending and not opened:
         return requests
     windows = admission_windows(state, output)
     for index, request in enumerate(requests):

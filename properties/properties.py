@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from operator import mul
 from typing import TypeAlias
 
 from models.config import Scenario
@@ -45,10 +46,14 @@ StepCheck: TypeAlias = Callable[[Scenario, State, SchedulerOutput], str | None]
 
 @dataclass(frozen=True, slots=True)
 class StepProperty:
-    """A property of single steps; ``check`` returns what is wrong in words, or ``None``."""
+    """A property of single steps; ``check`` returns what is wrong in words, or ``None``.
+
+    With ``preempting`` it speaks only of steps that preempt, and holds in all others.
+    """
 
     property: Property
     check: StepCheck
+    preempting: bool = False
 
 
 # --- self-preemption -------------------------------------------------------------------------
@@ -69,8 +74,6 @@ def self_preemptions(state: State, output: SchedulerOutput) -> Iterator[tuple[Pr
 
 
 def _no_self_preemption(scenario: Scenario, state: State, output: SchedulerOutput) -> str | None:
-    if not output.preempted:
-        return None
     for event, window in self_preemptions(state, output):
         if window is Window.CLEAN:
             return (
@@ -83,8 +86,6 @@ def _no_self_preemption(scenario: Scenario, state: State, output: SchedulerOutpu
 def _no_self_preemption_strict(
     scenario: Scenario, state: State, output: SchedulerOutput
 ) -> str | None:
-    if not output.preempted:
-        return None
     for event, window in self_preemptions(state, output):
         if window is not Window.CLOSED:
             return (
@@ -107,20 +108,14 @@ def _block_conservation(scenario: Scenario, state: State, output: SchedulerOutpu
 
 
 def _one_queue_per_request(scenario: Scenario, state: State, output: SchedulerOutput) -> str | None:
-    for running, waiting in (
-        (state.running, state.waiting),
-        (output.running, output.waiting),
-    ):
-        queued = sorted(running + waiting)
-        present = [
-            index
-            for index, request in enumerate(state.requests)
-            if request.status not in (Status.UNARRIVED, Status.FINISHED)
-        ]
-        if queued != present:
-            return f"queues hold requests {queued}, present are {present}"
-    if any(state.requests[index].status is not Status.RUNNING for index in state.running):
-        return "a request in the running queue is not RUNNING"
+    absent = (Status.UNARRIVED, Status.FINISHED)
+    present = [i for i, request in enumerate(state.requests) if request.status not in absent]
+    for queued in (state.running + state.waiting, output.running + output.waiting):
+        if sorted(queued) != present:
+            return f"queues hold requests {sorted(queued)}, present are {present}"
+    for index in state.running:
+        if state.requests[index].status is not Status.RUNNING:
+            return f"{scenario.requests[index].id} is in the running queue and is not RUNNING"
     return None
 
 
@@ -136,8 +131,6 @@ def _waiting_hold_nothing(scenario: Scenario, state: State, output: SchedulerOut
 def _no_preemption_by_admission(
     scenario: Scenario, state: State, output: SchedulerOutput
 ) -> str | None:
-    if not output.preempted:
-        return None
     for event in output.events:
         if isinstance(event, Preempted) and event.by not in state.running:
             return (
@@ -150,15 +143,10 @@ def _no_preemption_by_admission(
 def _write_window_owned(scenario: Scenario, state: State, output: SchedulerOutput) -> str | None:
     engine = scenario.engine
     for index, tokens in output.scheduled.items():
-        written = min(
-            state.requests[index].computed + tokens + engine.lookahead, engine.max_model_len
-        )
-        for blocks, block_size in zip(output.blocks[index], engine.block_sizes, strict=True):
-            if written > blocks * block_size:
-                return (
-                    f"{scenario.requests[index].id} may write {written} slots "
-                    f"and owns {blocks} blocks of {block_size}"
-                )
+        written = state.requests[index].computed + tokens + engine.lookahead
+        owned = min(map(mul, output.blocks[index], engine.block_sizes))
+        if owned < written and owned < engine.max_model_len:
+            return f"{scenario.requests[index].id} may write {written} slots and owns {owned}"
     return None
 
 
@@ -199,8 +187,8 @@ NO_SELF_PREEMPTION_STRICT = Property(
 )
 
 STEP_PROPERTIES: tuple[StepProperty, ...] = (
-    StepProperty(NO_SELF_PREEMPTION, _no_self_preemption),
-    StepProperty(NO_SELF_PREEMPTION_STRICT, _no_self_preemption_strict),
+    StepProperty(NO_SELF_PREEMPTION, _no_self_preemption, preempting=True),
+    StepProperty(NO_SELF_PREEMPTION_STRICT, _no_self_preemption_strict, preempting=True),
     StepProperty(
         Property(
             "no-preemption-by-admission",
@@ -208,6 +196,7 @@ STEP_PROPERTIES: tuple[StepProperty, ...] = (
             "nobody is preempted to admit a waiting request",
         ),
         _no_preemption_by_admission,
+        preempting=True,
     ),
     StepProperty(
         Property(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 NAME = "check"
 HELP = "explore a scenario and print the verdicts"
+DEFAULT = "prompt-only"  # the policy that is checked if none is named
 PIPE_WIDTH = 120  # columns where stdout is not a terminal
 EXIT = {Verdict.PROVED: 0, Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.INCONCLUSIVE: 3}
 
@@ -55,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--policy",
         metavar="GATE",
-        help=f"{', '.join(GATES)}, package.module:Class or file.py:Class (default: prompt-only)",
+        help=f"{', '.join(GATES)}, package.module:Class or file.py:Class (default: {DEFAULT})",
     )
     source.add_argument(
         "--all-policies",
@@ -202,8 +203,9 @@ def _scenarios(args: argparse.Namespace) -> Iterator[tuple[Scenario, str]]:
 
 def _policies(args: argparse.Namespace, document: Document) -> list[str]:
     scheduler = document.get("scheduler")
-    named = scheduler.get("policy") if isinstance(scheduler, dict) else None
-    policy = args.policy or named or "prompt-only"
+    policy = args.policy
+    if policy is None:
+        policy = scheduler.get("policy", DEFAULT) if isinstance(scheduler, dict) else DEFAULT
     if not args.all_policies:
         return [policy]
     names = list(GATES)

@@ -225,8 +225,9 @@ def test_ids_may_have_any_letters(tmp_path: Path) -> None:
     requests = [{"id": one, "prompt": 4, "max_tokens": 2} for one in ids]
     path = str(write(tmp_path / "s.toml", SMALL | {"requests": requests}))
     text = check("--scenario", path, "--usable-blocks", "5").out
-    for one in ids:
-        assert f"{one} arrives with 4 tokens" in text
+    header = next(line for line in text.splitlines() if "what happened" in line)
+    assert [cell.strip() for cell in header.strip("┃").split("┃")][2:-2] == ids
+    assert "[red]x[/red] arrives with 4 tokens" in text
     assert "pool: A = 请求, B = ключ, C = [red]x[/red], D = é" in text
 
 

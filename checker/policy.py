@@ -135,7 +135,11 @@ class _Checked:
 
 def _where(error: Exception) -> str:
     """The last line of the author's code in a traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    last = frames[-1] if frames else None
-    place = f"{last.filename}, line {last.lineno}: " if last else ""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and not frame.filename.startswith("<frozen ")
+    ]
+    theirs = [frame for frame in frames if frame.filename == frames[0].filename]
+    place = f"{theirs[-1].filename}, line {theirs[-1].lineno}: " if theirs else ""
     return f"{place}{type(error).__name__}: {error}"

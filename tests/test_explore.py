@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import networkx as nx
 import pytest
-from instances import instances
+from random_scenarios import instances
 
 from checker.check import check
 from checker.explore import Exploration, Limits, Stop, explore

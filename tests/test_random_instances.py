@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from instances import instances
+from random_scenarios import instances
 
 from checker.check import check
 from models.config import SchedulerName

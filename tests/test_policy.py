@@ -200,7 +200,7 @@ def test_a_tokens_that_is_wrong_at_once(body: str, said: str, tmp_path: Path) ->
             "tokens() returned 'x' for Admission(num",
         ),
         ("return 100 // (request.num_tokens - 26)", "line 9: ZeroDivisionError"),
-        ("return [][request.num_tokens == 26:] or 1 if request.num_tokens != 26 else 2.5", "2.5"),
+        ("return 2.5 if request.num_tokens == 26 else 40", "tokens() returned 2.5"),
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--walks", "20")], ids=["search", "walks"])

@@ -237,7 +237,7 @@ def main(argv: list[str] | None = None) -> int:
         except SpinError as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 3
-    Console(width=None if sys.stdout.isatty() else 110).print(table(reports))
+    Console(width=None if sys.stdout.isatty() else 130).print(table(reports))
     if options.json:
         document = {
             "schema": 1,

@@ -48,7 +48,7 @@ def _instances() -> list[Scenario]:
             Scenario(f"{scheduler}-four", four, _workload((17, 16), (17, 16), (17, 16), (30, 8))),
         ]
     four = _deployment("vllm", 8, 128)
-    large = _workload((17, 32), (17, 32), (17, 32), (30, 12))
+    large = _workload((17, 40), (17, 40), (17, 32), (30, 12))
     return [*scenarios, Scenario("vllm-four-large", four, large)]
 
 

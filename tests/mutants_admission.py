@@ -91,8 +91,8 @@ POOL = (
         "R5",
         "every drafter has a lookahead of k",
         CONFIG,
-        "        return self.num_lookahead_tokens\n",
-        "        return self.num_spec_tokens\n",
+        "        lookahead = self.num_lookahead_tokens\n",
+        "        lookahead = self.num_spec_tokens\n",
     ),
     Mutant(
         "R5",

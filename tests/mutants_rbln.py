@@ -100,8 +100,8 @@ RBLN_SCHEDULER = (
         "R38",
         "the lookahead is not raised to k",
         CONFIG,
-        "return max(self.num_lookahead_tokens, self.num_spec_tokens)",
-        "return self.num_lookahead_tokens",
+        "            lookahead = max(lookahead, self.num_spec_tokens)\n",
+        "            pass\n",
     ),
     Mutant(
         "R38",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ import pytest
 from mutation import KINDS, ROOT, recorded_runs
 
 from checker.conform import Comparison, Mismatch, RecordError, compare, read_run, scenario_of
-from models.environment import SCHEDULERS
+from models.config import Environment
+from models.environment import SCHEDULERS, after_schedule, outcomes, successors
 from models.scheduler import Preempted
 from models.script import Step, play
 from models.state import FINISHED
+
+ANYTHING = Environment(proposed="up-to")
+
 
 # --- the recorded runs -----------------------------------------------------------------------
 
@@ -64,6 +69,29 @@ def test_the_end_of_every_run_is_that_of_the_recording(kind: str) -> None:
         run = read_run(path)
         ours = summary(run)
         assert ours == {key: run["final"][key] for key in ours}, f"{kind}-{path.stem}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_recorded_step_is_a_transition_of_the_state_graph(kind: str) -> None:
+    """What the real schedulers did is among what the environment may answer."""
+    whole_states = 0
+    for path in recorded_runs(kind):
+        run = read_run(path)
+        scenario = replace(scenario_of(run["scenario"])[0], environment=ANYTHING)
+        for step, following in pairwise(played(run)):
+            left = after_schedule(step.before, step.output)
+            choices = 1
+            for index, tokens in step.output.scheduled.items():
+                drafts = step.output.drafts.get(index, 0)
+                possible = outcomes(scenario, index, left[index], tokens, drafts)
+                assert step.after[index] in possible, f"{kind}-{path.stem}"
+                choices *= len(possible)
+            if choices <= 16:
+                possible_states = list(successors(scenario, step.before, step.output))
+                assert len(set(possible_states)) == len(possible_states) == choices
+                assert following.before in possible_states, f"{kind}-{path.stem}"
+                whole_states += 1
+    assert whole_states
 
 
 def test_a_recorded_livelock_is_a_cycle_of_the_model() -> None:

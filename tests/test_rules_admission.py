@@ -214,6 +214,12 @@ def test_r21_a_one_token_prompt_beside_a_decode_is_padded(model: Model) -> None:
     assert (steps[1]["b"][1], steps[1]["c"][1], steps[1]["d"][1]) == (4, 1, 3)
 
 
+def test_r21_without_speculation_nothing_is_padded(model: Model) -> None:
+    steps = run(model, {"a": Ask(5), "b": Ask(1, arrival=1)}, 2)
+    assert steps[1]["sched"] == [["a", 1], ["b", 1]]
+    assert "spec" not in steps[1]
+
+
 def test_r21_alone_it_is_not_padded(model: Model) -> None:
     (step,) = run(model, {"a": Ask(1, drafts=REJECTED)}, 1, k=3)
     assert step["sched"] == [["a", 1]]
@@ -238,8 +244,11 @@ def test_r21b_what_does_not_fit_the_budget_padded_waits(model: Model) -> None:
     step = example(model, "vllm-243", 2)  # 4 of 5 tokens are gone
     assert (step["sched"], step["wait"]) == ([["r0", 4]], ["r1", "r2"])
     assert "refuse" not in step
-    steps = run(model, {"a": Ask(2, drafts=REJECTED), "b": Ask(1, arrival=1)}, 2, k=3, C=5)
+    asks = {"a": Ask(2, drafts=REJECTED), "b": Ask(1, arrival=1)}
+    steps = run(model, asks, 2, k=3, C=7)
     assert (steps[1]["sched"], steps[1]["wait"]) == ([["a", 4]], ["b"])
+    steps = run(model, asks, 2, k=3, C=8)
+    assert steps[1]["sched"] == [["a", 4], ["b", 4]]
 
 
 def test_r22_the_last_chunk_of_a_prefill_stops_padding(model: Model) -> None:

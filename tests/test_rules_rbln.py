@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mutation import Model
-from stepping import Ask, example
+from stepping import Ask, decide, example, request
 from stepping import run as run_any
 
 REJECTED = ((3, 0),)
@@ -50,6 +50,14 @@ def test_r35_decodes_that_fill_the_budget_starve_prefills(model: Model) -> None:
 def test_r35_an_admitted_chunk_has_the_whole_budget(model: Model) -> None:
     step = example(model, "rbln-208", 1)  # r0 had taken one of three tokens
     assert step["sched"] == [["r1", 3]]
+    steps = run(model, {"a": Ask(2), "b": Ask(4)}, 2, C=2)  # one is left, and enough
+    assert steps[1]["sched"] == [["b", 2]]
+
+
+def test_r35_one_token_requests_use_the_budget_up(model: Model) -> None:
+    asks = {"a": Ask(2), "b": Ask(1, arrival=1), "c": Ask(1, arrival=1)}
+    steps = run(model, asks, 2, C=2)
+    assert (steps[1]["sched"], steps[1]["wait"]) == ([["a", 1], ["b", 1]], ["c"])
 
 
 def test_r36_an_admission_throws_the_decodes_out(model: Model) -> None:
@@ -57,6 +65,20 @@ def test_r36_an_admission_throws_the_decodes_out(model: Model) -> None:
     assert step["sched"] == [["r1", 24]]
     assert step["run"] == ["r0", "r1"]
     assert (step["c"], step["d"]) == ([53, 24], [2, 0])
+
+
+def test_r36_the_step_tells_who_was_thrown_out(model: Model) -> None:
+    decode = request(model, prompt=4, outputs=1, computed=4, drafts=3, blocks=(2,))
+    waiting = request(model, status=model.state.Status.WAITING, prompt=8, blocks=(0,))
+    output = decide(model, (decode,), (waiting,), scheduler="rbln", k=3)
+    assert (output.scheduled, output.drafts, output.pending) == ({1: 8}, {}, {0: 3})
+    event = model.scheduler
+    assert output.events == (
+        event.Allocated(0, 1, 4 + 4 + 3),
+        event.Admitted(1),
+        event.Allocated(1, 3, 8 + 3),
+        event.Evicted(0),
+    )
 
 
 def test_r36_they_keep_the_blocks_of_this_step(model: Model) -> None:

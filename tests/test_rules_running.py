@@ -257,6 +257,8 @@ def test_r25_the_longest_sequence_stops_a_request(model: Model) -> None:
 def test_r26_drafts_come_with_the_sampled_token(model: Model) -> None:
     steps = run(model, {"a": Ask(10, drafts=REJECTED)}, 2, k=3, C=5)
     assert [step["d"] for step in steps] == [[0], [3]]
+    (step,) = run(model, {"a": Ask(4)}, 1, k=3)  # a drafter that proposes nothing
+    assert step["d"] == [0]
 
 
 def test_r27_arrivals_go_to_the_back_of_the_queue(model: Model) -> None:

@@ -14,8 +14,9 @@ from typing import TypeAlias
 
 from models import rbln, vllm
 from models.config import EngineConfig, Environment, RequestSpec, Scenario
-from models.scheduler import Admitted, Allocated, Preempted, SchedulerOutput
-from models.state import FINISHED, UNARRIVED, Request, State, Status, Window
+from models.scheduler import Preempted, SchedulerOutput
+from models.state import FINISHED, UNARRIVED, Request, State, Status
+from models.window import admission_windows
 
 Scheduler: TypeAlias = Callable[[Scenario, State], SchedulerOutput]
 SCHEDULERS: dict[str, Scheduler] = {"vllm": vllm.schedule, "rbln": rbln.schedule}
@@ -101,32 +102,6 @@ def accepted_drafts(environment: Environment, drafts: int) -> range:
 def proposed_drafts(environment: Environment, num_spec_tokens: int) -> range:
     """How many drafts may be proposed for the next step."""
     return range(0 if environment.proposed == "up-to" else num_spec_tokens, num_spec_tokens + 1)
-
-
-def admission_windows(state: State, output: SchedulerOutput) -> tuple[Window, ...]:
-    """The admission window of every request at the end of the step, outcomes left aside.
-
-    A window opens with the admission, is contended once another request is allocated a block, and
-    closes with the first decode step or a preemption.
-    """
-    windows = [request.window for request in state.requests]
-    clean = Window.CLEAN in windows
-    for event in output.events:
-        if isinstance(event, Allocated):
-            if clean:
-                for other, window in enumerate(windows):
-                    if window is Window.CLEAN and other != event.request:
-                        windows[other] = Window.CONTENDED
-        elif isinstance(event, Admitted):
-            windows[event.request] = Window.CLEAN
-            clean = True
-        elif isinstance(event, Preempted):
-            windows[event.victim] = Window.CLOSED
-    for index in output.scheduled:
-        request = state.requests[index]
-        if request.status is Status.RUNNING and not request.is_prefill_chunk:
-            windows[index] = Window.CLOSED
-    return tuple(windows)
 
 
 def after_schedule(state: State, output: SchedulerOutput) -> list[Request]:

@@ -15,8 +15,9 @@ from typing import TypeAlias
 
 from models.config import Scenario
 from models.environment import schedule
-from models.scheduler import Admitted, Preempted, Refused, SchedulerOutput
+from models.scheduler import Preempted, Refused, SchedulerOutput
 from models.state import UNARRIVED, Request, State, Status, Window
+from models.window import advance_windows
 
 
 class Kind(Enum):
@@ -63,14 +64,9 @@ def self_preemptions(state: State, output: SchedulerOutput) -> Iterator[tuple[Pr
     """Every preemption of a request by its own allocation, with its admission window at that moment."""
     windows = [request.window for request in state.requests]
     for event in output.events:
-        if isinstance(event, Preempted):
-            if event.victim == event.by:
-                yield event, windows[event.victim]
-            windows[event.victim] = Window.CLOSED
-        elif not isinstance(event, Refused | Admitted):
-            for other, window in enumerate(windows):
-                if window is Window.CLEAN and other != event.request:
-                    windows[other] = Window.CONTENDED
+        if isinstance(event, Preempted) and event.victim == event.by:
+            yield event, windows[event.victim]
+        advance_windows(windows, event)
 
 
 def _no_self_preemption(scenario: Scenario, state: State, output: SchedulerOutput) -> str | None:

@@ -7,6 +7,7 @@ graph is executed on the real scheduler).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -162,8 +163,7 @@ def difference(engine: Record, model: Record) -> Difference | None:
     """The first field in which two records of a step differ."""
     for field in (*model, *engine):
         if engine.get(field) != model.get(field):
-            number = int(model.get("t", engine.get("t", 0)))
-            return Difference(number, field, engine.get(field), model.get(field))
+            return Difference(model.get("t", 0), field, engine.get(field), model.get(field))
     return None
 
 
@@ -201,13 +201,22 @@ class Lockstep:
 
 
 def run_lockstep(
-    engine: Engine, scenario: Scenario, answers: Answers, max_steps: int = 200
+    engine: Engine,
+    scenario: Scenario,
+    answers: Answers,
+    max_steps: int = 200,
+    observe: Callable[[Counter[str]], None] | None = None,
 ) -> Lockstep:
-    """Model and engine with fixed arrivals, until all is done, the state comes back, or a limit."""
+    """Model and engine with fixed arrivals, until all is done, the state comes back, or a limit.
+
+    ``observe`` is told what happened in each step of the real scheduler.
+    """
     real, model = engine.start(scenario), ModelRun(scenario)
     seen: set[State] = set()
     for number in range(max_steps):
         records = step_both(real, model, due(scenario, number), answers)
+        if observe is not None:
+            observe(happenings(records[0]))
         if found := difference(*records):
             return Lockstep(number + 1, found)
         if number >= scenario.horizon:
@@ -215,6 +224,22 @@ def run_lockstep(
                 return Lockstep(number + 1, None)
             seen.add(model.before)
     return Lockstep(max_steps, None)
+
+
+def happenings(step: Record) -> Counter[str]:
+    """What happened in a step, in words that can be counted."""
+    seen: Counter[str] = Counter()
+    for victim, by, _ in step.get("pre", ()):
+        seen["preempted itself" if victim == by else "preempted"] += 1
+    if "refuse" in step:
+        seen[f"refused by {step['refuse'][1]}"] += 1
+    for drafts in step.get("spec", {}).values():
+        seen["padded" if drafts < 0 else "drafts"] += 1
+    if "kept" in step:
+        seen["cut"] += 1
+    if not step["sched"] and (step["run"] or step["wait"]):
+        seen["empty step"] += 1
+    return seen
 
 
 # --- every transition ------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""The driver held against the recorded runs: it must make the real scheduler do what was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checker.conform import not_covered, read_run, scenario_of
+from checker.engines.driver import (
+    Engine,
+    EngineRefusedError,
+    Record,
+    Run,
+    model_release,
+    vllm_release,
+)
+from checker.lockstep import ModelRun, difference, due, scripted
+from models.config import Scenario
+
+pytestmark = pytest.mark.engine
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+
+
+def corpus(kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """The recorded runs of a kind that the model covers."""
+    runs = [(path.stem, read_run(path)) for path in sorted((GOLDEN / kind).glob("*.json"))]
+    return [(name, run) for name, run in runs if not_covered(run["scenario"]) is None]
+
+
+def play(run: Run, scenario: Scenario, scripts: Any, steps: int) -> list[Record]:
+    """The records of a run's first steps."""
+    answers, records = scripted(scenario, scripts), []
+    for step in range(steps):
+        run.arrive(due(scenario, step))
+        run.schedule()
+        records.append(run.finish(answers))
+    return records
+
+
+def test_every_recorded_run_is_reproduced(engine: Engine) -> None:
+    """0.30 to 0.32 do what was recorded; 0.33 departs only where the model of 0.33 does (R15, R49)."""
+    release = model_release(vllm_release())
+    departing, refused, steps = [], [], 0
+    runs = corpus(engine.name)
+    for name, recorded in runs:
+        scenario, scripts = scenario_of(recorded["scenario"])
+        trace = recorded["trace"]
+        try:
+            real = play(engine.start(scenario), scenario, scripts, len(trace))
+        except EngineRefusedError:
+            refused.append(name)
+            continue
+        steps += len(real)
+        if real != trace:
+            departing.append(name)
+            newer = replace(scenario, engine=replace(scenario.engine, release=release))
+            model = play(ModelRun(newer), newer, scripts, len(trace))
+            assert not [d for d in map(difference, real, model) if d], name
+    assert len(runs) > 200
+    assert steps > 4500
+    if release < "0.33":
+        assert (departing, refused) == ([], [])
+        return
+    older_differ = [name for name, recorded in runs if _differs(recorded, release)]
+    assert departing == older_differ
+    assert departing
+    for name, recorded in runs:
+        settings = recorded["scenario"]
+        low = settings["max_num_batched_tokens"] <= settings["lookahead"]
+        assert (name in refused) == low  # R49
+
+
+def _differs(recorded: dict[str, Any], release: Any) -> bool:
+    """Whether the models of two releases differ on a run."""
+    scenario, scripts = scenario_of(recorded["scenario"])
+    newer = replace(scenario, engine=replace(scenario.engine, release=release))
+    count = len(recorded["trace"])
+    return play(ModelRun(scenario), scenario, scripts, count) != play(
+        ModelRun(newer), newer, scripts, count
+    )

@@ -56,19 +56,21 @@ class Step(NamedTuple):
 
 
 def play(scenario: Scenario, scripts: Sequence[DraftScript]) -> Iterator[Step]:
-    """Run the model without end; arrivals at their steps, drafts as scripted, shortest prompts."""
+    """Run the model without end; arrivals at their steps, drafts as scripted, shortest prompts.
+
+    Requests without a step of arrival arrive together, at the first.
+    """
     requests: list[Request] = [UNARRIVED] * len(scenario.requests)
     running: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
     clock = 0
     while True:
-        arrived = sorted(
-            arrivals(scenario, State(tuple(requests), running, waiting, clock - 1), clock)[-1],
-            key=lambda index: scenario.requests[index].arrival or 0,
-        )
+        between = State(tuple(requests), running, waiting, clock - 1)
+        choices = arrivals(scenario, between, clock)
+        arrived = choices[-1] if choices else ()
         for index in arrived:
             requests[index] = arrive(scenario, index, scenario.requests[index].prompt[0])
-        waiting = enqueue(scenario, waiting, tuple(arrived))
+        waiting = enqueue(scenario, waiting, arrived)
         state = State(tuple(requests), running, waiting, clock)
         output = schedule(scenario, state)
         requests = after_schedule(state, output)
@@ -82,7 +84,7 @@ def play(scenario: Scenario, scripts: Sequence[DraftScript]) -> Iterator[Step]:
                 sampled[index] = emitted
         running = tuple(i for i in output.running if requests[i] is not FINISHED)
         waiting = output.waiting
-        yield Step(state, tuple(arrived), output, sampled, tuple(requests), running)
+        yield Step(state, arrived, output, sampled, tuple(requests), running)
         clock = tick(scenario, clock)
 
 

@@ -93,8 +93,9 @@ def _constants(scenario: Scenario) -> Iterator[str]:
         "ACCEPT_LEAST": environment.accepted[0],
         "ACCEPT_MOST": spec_tokens if most is None else most,
         "HORIZON": scenario.horizon,
-        "tokens_t": "byte" if engine.max_model_len <= 255 else "short",
-        "blocks_t": "byte" if engine.usable_blocks <= 255 else "short",
+        "tokens_t": _type(engine.max_model_len),
+        "blocks_t": _type(engine.usable_blocks),
+        "clock_t": _type(scenario.horizon),
     }
     for name, value in constants.items():
         yield f"#define {name} {value}"
@@ -123,6 +124,11 @@ def _choices(scenario: Scenario) -> Iterator[str]:
     yield from _ranks(scenario)
     yield from (_fixed_arrivals(scenario) if scenario.fixed_arrivals else _arrivals(scenario))
     yield from _answers(scenario)
+
+
+def _type(largest: int) -> str:
+    """The smallest type that holds 0 to ``largest``."""
+    return "byte" if largest < 1 << 8 else "short" if largest < 1 << 15 else "int"
 
 
 def _block_arithmetic(block_sizes: tuple[int, ...]) -> Iterator[str]:

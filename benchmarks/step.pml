@@ -38,7 +38,7 @@ byte    window[N];
 byte    running[N], waiting[N];
 byte    num_running, num_waiting;
 #ifdef FIXED_ARRIVALS
-byte    clock;
+clock_t clock;
 #else
 byte    arrived;                /* requests arrive in order: the first not to have */
 #endif

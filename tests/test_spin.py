@@ -6,6 +6,7 @@ constants. The peer here is a naive search over ``models.environment.successors`
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from dataclasses import dataclass, field, replace
@@ -21,8 +22,8 @@ from models.gates import GATES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+import bench
 import promela
-from bench import naive_search
 from instances import INSTANCES
 
 MISSING = promela.missing_tools()
@@ -77,6 +78,7 @@ class Variation:
 RANKED = (request("a", 5, 6, priority=2), request("b", 6, 5), request("c", 1, 4, priority=1))
 PRIORITY = {"priority_policy": True, "usable_blocks": 6}
 FIXED = (request("a", 5, 6, arrival=2), request("b", 6, 5, arrival=9), request("c", 1, 4))
+LATE = (request("a", 5, 6, arrival=2), request("b", 6, 5, arrival=300), request("c", 1, 4))
 CAPPED = Variation({"max_model_len": 9, "usable_blocks": 3, "num_lookahead_tokens": 6})
 LONG = (request("a", 250, 60), request("b", 30, 40))
 
@@ -102,6 +104,7 @@ VARIATIONS: dict[str, Variation] = {
         requests=(request("a", 5, 6), RequestSpec("b", (4, 7), 5), RequestSpec("c", (1, 3), 3))
     ),
     "fixed-arrivals": Variation(requests=FIXED),
+    "late-arrival": Variation(requests=LATE),
     "fixed-with-range": Variation(
         requests=(*FIXED[:2], RequestSpec("c", (1, 3), 4)), environment=Environment(eos=True)
     ),
@@ -123,7 +126,7 @@ def spin_counts(scenario: Scenario, directory: Path) -> tuple[int, int]:
 
 
 def naive_counts(scenario: Scenario) -> tuple[int, int]:
-    return naive_search(scenario)[:2]
+    return bench.naive_search(scenario)[:2]
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -188,6 +191,40 @@ def test_a_gate_without_a_promela_form_is_an_error() -> None:
     own = replace(scenario, engine=replace(scenario.engine, gate=Mine()))
     with pytest.raises(ValueError, match="gate 'mine' has no Promela form"):
         promela.promela(own)
+
+
+# --- the benchmark ---------------------------------------------------------------------------
+
+
+def test_the_benchmark_writes_equal_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = tmp_path / "figures.json"
+    assert bench.main(["--instance", "vllm-two", "--spin", "--json", str(figures)]) == 0
+    assert capsys.readouterr().out.count("1,417") == 3
+    (instance,) = json.loads(figures.read_text(encoding="utf-8"))["instances"]
+    assert instance["equal"]
+    counts = [
+        (row["engine"], row["num_states"], row["num_transitions"]) for row in instance["engines"]
+    ]
+    assert counts == [("naive", 172, 1417), ("packed", 172, 1417), ("spin", 172, 1417)]
+
+
+def test_the_benchmark_fails_when_counts_differ(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = bench.Measurement("spin", 172, 1418, None, 0.1, 0.1, 0)
+    monkeypatch.setattr(bench, "measure_spin", lambda scenario, num_states: wrong)
+    assert bench.main(["--instance", "vllm-two", "--spin"]) == 1
+    assert "vllm-two: the engines' counts differ" in capsys.readouterr().err
+
+
+def test_the_benchmark_says_which_program_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "missing_tools", lambda: ["spin"])
+    assert bench.main(["--instance", "vllm-two", "--spin"]) == 3
+    assert "--spin: not installed: spin" in capsys.readouterr().err
 
 
 # --- larger ----------------------------------------------------------------------------------

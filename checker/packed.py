@@ -76,6 +76,7 @@ class PackedSpace:
         count = len(scenario.requests)
         self._shifts = tuple(FIELD_BITS * (1 + index) for index in range(count))
         self._requests: list[list[Request]] = [[UNARRIVED, FINISHED] for _ in range(count)]
+        self._tables = tuple(zip(self._requests, self._shifts, strict=True))
         self._numbers: list[dict[Request, int]] = [
             {UNARRIVED: 0, FINISHED: 1} for _ in range(count)
         ]
@@ -100,7 +101,7 @@ class PackedSpace:
         requests = tuple(
             [
                 table[(numbers >> shift) & FIELD_MASK]
-                for table, shift in zip(self._requests, self._shifts, strict=True)
+                for table, shift in self._tables
             ]
         )
         return State(requests, *self._orders[numbers & FIELD_MASK])
@@ -115,9 +116,11 @@ class PackedSpace:
         choices: list[tuple[int, ...]] = []
         finishers: list[tuple[int, tuple[int, ...]]] = []
         emits = False
+        known = self._outcomes
         before = state.requests
+        shifts = self._shifts
         for index, request in enumerate(after_schedule(state, output)):
-            shift = self._shifts[index]
+            shift = shifts[index]
             if request is before[index]:
                 number = (numbers >> shift) & FIELD_MASK
             else:
@@ -126,7 +129,8 @@ class PackedSpace:
             if tokens is None:
                 base += number << shift
                 continue
-            outcome = self._outcome(index, number, request, tokens, drafts.get(index, 0))
+            key = (index, number, tokens, drafts.get(index, 0))
+            outcome = known.get(key) or self._new_outcome(key, request)
             emits |= outcome.emits
             if outcome.may_finish:
                 finishers.append((index, outcome.alive))
@@ -198,18 +202,15 @@ class PackedSpace:
             terms += [order + total for total in sums]
         return terms
 
-    def _outcome(
-        self, index: int, number: int, request: Request, tokens: int, drafts: int
-    ) -> _Outcome:
-        known = self._outcomes.get((index, number, tokens, drafts))
-        if known is None:
-            ends = outcomes(self.scenario, index, request, tokens, drafts)
-            known = self._outcomes[index, number, tokens, drafts] = _Outcome(
-                tuple(self._term(index, end) for end in ends if end is not FINISHED),
-                FINISHED in ends,
-                samples(request, tokens),
-            )
-        return known
+    def _new_outcome(self, key: tuple[int, int, int, int], request: Request) -> _Outcome:
+        index, _, tokens, drafts = key
+        ends = outcomes(self.scenario, index, request, tokens, drafts)
+        outcome = self._outcomes[key] = _Outcome(
+            tuple(self._term(index, end) for end in ends if end is not FINISHED),
+            FINISHED in ends,
+            samples(request, tokens),
+        )
+        return outcome
 
     def _term(self, index: int, request: Request) -> int:
         return SPREAD * self._number(index, request) << self._shifts[index]

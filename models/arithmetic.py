@@ -79,6 +79,8 @@ def minimum(a: int, b: int) -> int: ...
 def minimum(a: Num, b: Num) -> Num: ...
 def minimum(a: Num, b: Num) -> Num:
     """The smaller of two numbers."""
+    if type(a) is int and type(b) is int:
+        return a if a <= b else b
     return where(a <= b, a, b)
 
 
@@ -88,6 +90,8 @@ def maximum(a: int, b: int) -> int: ...
 def maximum(a: Num, b: Num) -> Num: ...
 def maximum(a: Num, b: Num) -> Num:
     """The larger of two numbers."""
+    if type(a) is int and type(b) is int:
+        return a if a >= b else b
     return where(a >= b, a, b)
 
 

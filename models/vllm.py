@@ -33,12 +33,8 @@ class _Budget:
         self.draft_slots = draft_slots
 
     @property
-    def exhausted(self) -> bool:
-        return self.tokens <= 0 or self.inputs <= self.draft_slots
-
-    @property
-    def largest(self) -> int:
-        """Tokens that one more request may take."""
+    def room(self) -> int:
+        """Tokens that one more request may take; none left if not positive."""
         return min(self.tokens, self.inputs - self.draft_slots)
 
     def spend(self, tokens: int) -> None:
@@ -56,11 +52,11 @@ def _schedule_running(step: ScheduleStep, budget: _Budget) -> bool:
     position = 0
     running = step.running
     max_model_len = step.engine.max_model_len
-    while position < len(running) and not budget.exhausted:
+    while position < len(running) and (room := budget.room) > 0:
         index = running[position]
         request = step.requests[index]
         wanted = decode_tokens(request.num_tokens, request.drafts, request.computed, max_model_len)
-        tokens = min(wanted, budget.largest)
+        tokens = min(wanted, room)
         if tokens == 0:  # R11: skipped, not a stop
             position += 1
             continue
@@ -90,7 +86,7 @@ def _schedule_waiting(step: ScheduleStep, budget: _Budget, prefill_scheduled: bo
     """The waiting loop: head of line, the first refusal ends it (rules R19 to R21b)."""
     engine = step.engine
     running_scheduled = bool(step.scheduled)
-    while step.waiting and not budget.exhausted:
+    while step.waiting and (room := budget.room) > 0:
         if len(step.running) >= engine.max_num_seqs:  # R20
             break
         index = step.waiting[0]
@@ -99,12 +95,12 @@ def _schedule_waiting(step: ScheduleStep, budget: _Budget, prefill_scheduled: bo
         padded = False
         if tokens == 1 and engine.num_spec_tokens and not prefill_scheduled:
             window = 1 + engine.num_spec_tokens
-            room = request.computed + window + 1 <= engine.max_model_len
-            if room and (running_scheduled or request.computed):  # R21
-                if window > budget.largest:  # R21b: rather not scheduled than unpadded
+            below_limit = request.computed + window + 1 <= engine.max_model_len
+            if below_limit and (running_scheduled or request.computed):  # R21
+                if window > room:  # R21b: rather not scheduled than unpadded
                     break
                 tokens, padded = window, True
-        tokens = min(tokens, budget.largest)
+        tokens = min(tokens, room)
         if not step.admit(index, request.computed + tokens):
             break
         step.scheduled[index] = tokens

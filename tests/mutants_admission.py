@@ -269,8 +269,8 @@ WAITING_LOOP = (
         "R19",
         "a prompt is not cut to the budget that is left",
         VLLM,
-        "        tokens = min(tokens, budget.largest)\n",
-        "        if tokens > budget.largest:\n            break\n",
+        "        tokens = min(tokens, room)\n",
+        "        if tokens > room:\n            break\n",
     ),
     Mutant(
         "R20",
@@ -304,21 +304,21 @@ WAITING_LOOP = (
         "R21",
         "padding past M",
         VLLM,
-        "room = request.computed + window + 1 <= engine.max_model_len",
-        "room = True",
+        "below_limit = request.computed + window + 1 <= engine.max_model_len",
+        "below_limit = True",
     ),
     Mutant(
         "R21",
         "padding whether or not a running request was scheduled",
         VLLM,
-        "if room and (running_scheduled or request.computed):",
+        "if below_limit and (running_scheduled or request.computed):",
         "if room:",
     ),
     Mutant(
         "R21",
         "no padding for loaded tokens alone",
         VLLM,
-        "if room and (running_scheduled or request.computed):",
+        "if below_limit and (running_scheduled or request.computed):",
         "if room and running_scheduled:",
     ),
     Mutant(
@@ -340,7 +340,7 @@ WAITING_LOOP = (
         "R21b",
         "a padded decode is cut to the budget",
         VLLM,
-        "                if window > budget.largest:  # R21b: rather not scheduled than unpadded\n"
+        "                if window > room:  # R21b: rather not scheduled than unpadded\n"
         "                    break\n",
         "",
     ),

@@ -38,7 +38,7 @@ RUNNING_LOOP = (
         "R9",
         "vllm: a running request may exceed the budget",
         VLLM,
-        "tokens = min(wanted, budget.largest)",
+        "tokens = min(wanted, room)",
         "tokens = wanted",
     ),
     Mutant(
@@ -61,13 +61,6 @@ RUNNING_LOOP = (
         VLLM,
         "return min(self.tokens, self.inputs - self.draft_slots)",
         "return min(self.tokens, self.inputs)",
-    ),
-    Mutant(
-        "R10",
-        "the loops go on until the input budget is empty",
-        VLLM,
-        "self.inputs <= self.draft_slots",
-        "self.inputs <= 0",
     ),
     Mutant(
         "R11",
@@ -253,7 +246,7 @@ PREEMPTION = (
         VLLM,
         "                budget.restore(restored)\n",
         "                budget.restore(restored)\n"
-        "                tokens = min(wanted, budget.largest)\n",
+        "                tokens = min(wanted, budget.room)\n",
     ),
     Mutant(
         "R17",

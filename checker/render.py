@@ -81,7 +81,12 @@ def render_check(console: Console, result: CheckResult, shown: Sequence[Property
 
 def _least_width(console: Console, table: Table) -> int:
     """The columns that a table needs for no cell to be cut off."""
-    return Measurement.get(console, console.options.update_width(UNBOUNDED), table).minimum
+    options = console.options.update_width(UNBOUNDED)
+    for column in table.columns:
+        if column.no_wrap:
+            cells = (column.header, *column.cells)
+            column.min_width = max(Measurement.get(console, options, c).maximum for c in cells)
+    return Measurement.get(console, options, table).minimum
 
 
 def _line(console: Console, text: Text) -> None:

@@ -38,6 +38,9 @@ def text(result: CheckResult, columns: int = 200, terminal: bool = True) -> str:
     return out.getvalue()
 
 
+RBLN = check_scenario(scenario("rbln"))
+
+
 # --- the JSON document -----------------------------------------------------------------------
 
 
@@ -246,12 +249,18 @@ def test_requests_with_the_same_initial_get_letters_and_a_legend() -> None:
 
 
 def test_a_trace_too_wide_for_the_terminal_becomes_a_list_with_the_same_content() -> None:
-    result = check_scenario(scenario("rbln"))
-    table, listed = text(result, columns=140), text(result, columns=70)
+    table, listed = text(RBLN, columns=140), text(RBLN, columns=70)
     assert "┏" in table
     assert "┏" not in listed
     for words in ("v needs block 3 for 33 slots", "16/30, 0 out", "step ↻ 4, 2 free  aabbb··"):
         assert words in listed
+
+
+@pytest.mark.parametrize("columns", range(24, 128, 3))
+def test_no_cell_of_a_trace_is_cut_off(columns: int) -> None:
+    shown = text(RBLN, columns)
+    assert "…" not in shown
+    assert shown.count("16/30, 0 out") >= 2
 
 
 def test_many_requests_become_a_list_in_a_pipe() -> None:
@@ -280,6 +289,16 @@ def test_the_policies_fit_eighty_columns_without_a_cell_cut_off() -> None:
     render_policies(Console(file=out, width=80, color_system=None), pairs)
     assert {len(line) for line in out.getvalue().splitlines() if "│" in line} == {80}
     assert "…" not in out.getvalue()
+
+
+def test_a_policy_with_a_long_name_is_folded() -> None:
+    name = "a_package.with_a_long_name.gates:AGateOfMyOwn"
+    pairs = [(RBLN, policy) for policy in (*GATES, name)]
+    out = StringIO()
+    render_policies(Console(file=out, width=120, color_system=None), pairs)
+    assert "…" not in out.getvalue()
+    head = [line.strip("┃").split("┃")[-1].strip() for line in out.getvalue().splitlines()[2:8]]
+    assert "".join(head).startswith(name)
 
 
 # --- notes -----------------------------------------------------------------------------------
@@ -312,7 +331,7 @@ def test_what_never_happened_is_pointed_out_where_the_search_was_complete() -> N
 
 
 def test_a_trace_document_stands_alone() -> None:
-    trace = check_scenario(scenario("rbln")).result("no-livelock").trace
+    trace = RBLN.result("no-livelock").trace
     assert trace is not None
     found = trace_document(trace)
     (checked,) = document("--preset", "rbln")["checks"]

@@ -14,8 +14,8 @@ from typing import Self, TypeAlias, overload
 class Symbol(ABC):
     """An integer whose value is not known yet; the prover supplies the concrete class.
 
-    Arithmetic (``+ - *``) and comparisons work as on ints, but a comparison yields a symbolic
-    condition, so it has no truth value: code that branches on one cannot be proved.
+    Arithmetic (``+ - *``) and order work as on ints, but a comparison yields a symbolic condition,
+    which has no truth value: code that branches on one cannot be proved. ``==`` is not defined.
     """
 
     @abstractmethod
@@ -50,6 +50,14 @@ class SymbolicCondition(ABC):
     @abstractmethod
     def where(self, then: Num, otherwise: Num) -> Num:
         """``then`` if this holds, else ``otherwise``."""
+
+    @abstractmethod
+    def both(self, other: Condition) -> Condition:
+        """This and the other."""
+
+    @abstractmethod
+    def negated(self) -> Condition:
+        """Not this."""
 
 
 Num: TypeAlias = int | Symbol
@@ -110,3 +118,47 @@ def where(condition: Condition, then: Num, otherwise: Num) -> Num:
     if condition is False:
         return otherwise
     return condition.where(then, otherwise)
+
+
+def both(*conditions: Condition) -> Condition:
+    """Whether all hold.
+
+    >>> both(1 < 2, 2 < 3)
+    True
+    """
+    result: Condition = True
+    for condition in conditions:
+        if isinstance(condition, SymbolicCondition):
+            result = condition.both(result)
+        elif isinstance(result, SymbolicCondition):
+            result = result.both(condition)
+        else:
+            result = result and condition
+    return result
+
+
+def negate(condition: Condition) -> Condition:
+    """Whether it does not hold."""
+    if isinstance(condition, SymbolicCondition):
+        return condition.negated()
+    return not condition
+
+
+def either(*conditions: Condition) -> Condition:
+    """Whether at least one holds."""
+    return negate(both(*(negate(condition) for condition in conditions)))
+
+
+def implies(premise: Condition, conclusion: Condition) -> Condition:
+    """Whether the conclusion holds if the premise does."""
+    return either(negate(premise), conclusion)
+
+
+def same(a: Num, b: Num) -> Condition:
+    """Whether two numbers are equal (``==`` on symbols would compare their names)."""
+    return both(a <= b, b <= a)
+
+
+def equivalent(a: Condition, b: Condition) -> Condition:
+    """Whether both hold or neither does."""
+    return both(implies(a, b), implies(b, a))

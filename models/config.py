@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from models.gates import Admission, Gate
-from models.kv_cache import num_blocks_to_allocate, num_tokens_need_slot
+from models.kv_cache import grown, num_blocks_to_allocate, num_tokens_need_slot
 
 SchedulerName: TypeAlias = Literal["vllm", "rbln"]
 Release: TypeAlias = Literal["0.30", "0.31", "0.32", "0.33"]
@@ -103,10 +103,7 @@ class EngineConfig:
         known = self._allocations.get((held, tokens))
         if known is None:
             slots = num_tokens_need_slot(tokens, 0, self.lookahead, self.max_model_len)
-            table = tuple(
-                have + num_blocks_to_allocate(slots, (size,), (have,))
-                for size, have in zip(self.block_sizes, held, strict=True)
-            )
+            table = grown(slots, self.block_sizes, held)
             new = num_blocks_to_allocate(slots, self.block_sizes, held)
             known = self._allocations[held, tokens] = Allocation(slots, new, table)
         return known

@@ -43,6 +43,22 @@ def num_blocks_to_allocate(tokens: Num, block_sizes: Sequence[Num], held: Sequen
 
 
 @overload
+def grown(tokens: int, block_sizes: Sequence[int], held: Sequence[int]) -> tuple[int, ...]: ...
+@overload
+def grown(tokens: Num, block_sizes: Sequence[Num], held: Sequence[Num]) -> tuple[Num, ...]: ...
+def grown(tokens: Num, block_sizes: Sequence[Num], held: Sequence[Num]) -> tuple[Num, ...]:
+    """The block table after an allocation of ``tokens`` slots; it never shrinks (rule R3).
+
+    >>> grown(20, (8, 16), (0, 3))
+    (3, 3)
+    """
+    return tuple(
+        have + num_blocks_to_allocate(tokens, (block_size,), (have,))
+        for block_size, have in zip(block_sizes, held, strict=True)
+    )
+
+
+@overload
 def fits(new_blocks: int, watermark_blocks: int, free_blocks: int) -> bool: ...
 @overload
 def fits(new_blocks: Num, watermark_blocks: Num, free_blocks: Num) -> Condition: ...

@@ -111,7 +111,7 @@ def render_policies(console: Console, results: Sequence[tuple[CheckResult, str]]
         group = [(r, policy) for r, policy in results if r.scenario.name == name]
         _line(console, Text(instance_line(group[0][0].scenario).split(": ", 1)[1], style="bold"))
         table = _policies_table(group, *WIDE)
-        if _least_width(console, table) > console.width:
+        if console.is_terminal and _least_width(console, table) > console.width:
             table = _policies_table(group, *SLIM)
         console.width = max(console.width, _least_width(console, table))
         console.print(table)

@@ -286,7 +286,8 @@ def test_the_policies_fit_eighty_columns_without_a_cell_cut_off() -> None:
         for name in GATES
     ]
     out = StringIO()
-    render_policies(Console(file=out, width=80, color_system=None), pairs)
+    terminal = Console(file=out, width=80, force_terminal=True, color_system=None)
+    render_policies(terminal, pairs)
     assert {len(line) for line in out.getvalue().splitlines() if "│" in line} == {80}
     assert "…" not in out.getvalue()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from checker.check import check as check_scenario
 from checker.document import REDUCTIONS, SCHEMA_VERSION, trace_document
 from checker.explore import Limits
 from checker.narrate import narrate
+from checker.progress import progress
 from checker.render import instance_line, notes, render_check, render_policies, render_trace
 from checker.scenario import build, override, preset_names, read_preset
 from models.config import Scenario
@@ -329,6 +331,32 @@ def test_what_never_happened_is_pointed_out_where_the_search_was_complete() -> N
         "is refused. A green verdict says nothing about it"
     ) in outcome.out
     assert "never happens" not in check(*plenty, "--max-states", "50").out
+
+
+# --- progress --------------------------------------------------------------------------------
+
+
+def test_a_short_search_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress() as report:
+        check_scenario(scenario("vllm"), progress=report)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_long_search_shows_its_progress_in_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("checker.progress.PLAIN_EVERY", 0.0)
+    with progress() as report:
+        check_scenario(scenario("vllm"), progress=report)
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert len(lines) > 5
+    shown = re.compile(
+        r"[\d,]+ of [\d,]+ states explored, [\d,]+ transitions, depth \d+, \d+ s "
+        r"\([\d,]+ transitions/s\)"
+    )
+    assert all(shown.fullmatch(line) for line in lines)
 
 
 def test_a_trace_document_stands_alone() -> None:

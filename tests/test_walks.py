@@ -106,8 +106,8 @@ def test_seconds_end_the_runs() -> None:
 
 
 def test_an_instance_too_large_to_enumerate_is_walked() -> None:
-    many = [{"id": f"r{n}", "prompt": 17 + n, "max_tokens": 12} for n in range(9)]
-    result = walks.walk(
-        scenario("vllm", pool__usable_blocks=14, requests=many, scheduler__policy="none"), runs=100
-    )
-    assert result.verdict is Verdict.VIOLATED
+    many = [{"id": f"r{n}", "prompt": 17 + n, "max_tokens": 8} for n in range(9)]
+    result = walks.walk(scenario("vllm", pool__usable_blocks=18, requests=many), runs=20)
+    assert result.verdict in (Verdict.INCONCLUSIVE, Verdict.VIOLATED)
+    assert result.num_states > 100
+    assert result.depth > 8

@@ -18,6 +18,7 @@ from checker.engines.driver import (
     vllm_release,
 )
 from checker.lockstep import ModelRun, difference, due, scripted
+from checker.scenario import build, override
 from models.config import Scenario
 
 pytestmark = pytest.mark.engine
@@ -68,10 +69,22 @@ def test_every_recorded_run_is_reproduced(engine: Engine) -> None:
     older_differ = [name for name, recorded in runs if _differs(recorded, release)]
     assert departing == older_differ
     assert departing
-    for name, recorded in runs:
-        settings = recorded["scenario"]
-        low = settings["max_num_batched_tokens"] <= settings["lookahead"]
-        assert (name in refused) == low  # R49
+
+
+def test_a_budget_within_the_lookahead_is_refused_from_0_33_on(engine: Engine) -> None:
+    """R49, with a draft model, where vLLM itself derives the lookahead."""
+    name = "draft-model-budget"
+    fixed = {"scheduler.scheduler": engine.name, "speculation.method": "draft_model"}
+    changes = {"speculation.num_speculative_tokens": 4, "budgets.max_num_batched_tokens": 4}
+    seats = {"budgets.max_num_seqs": 2, "requests": [{"id": "a", "prompt": 5, "max_tokens": 2}]}
+    scenario = build(override({}, fixed | changes | seats), name)
+    settings = replace(scenario.engine, draft_slots=1)  # vllm-rbln has them in its configuration
+    scenario = replace(scenario, engine=settings)
+    if vllm_release() < "0.33":
+        engine.start(scenario)
+        return
+    with pytest.raises(EngineRefusedError, match=r"vLLM 0\.33"):
+        engine.start(scenario)
 
 
 def _differs(recorded: dict[str, Any], release: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from checker.trace import TraceStep
-from models.config import Scenario
+from models.config import Blocks, Scenario
 from models.scheduler import Admitted, Allocated, Evicted, Preempted, Refused
 from models.state import FINISHED, Status
 
@@ -27,8 +27,7 @@ def _decisions(scenario: Scenario, step: TraceStep) -> Iterator[str]:
         match event:
             case Preempted(victim, by, computed, slots, needed, free):
                 whom = "itself" if victim == by else ids[victim]
-                block = sum(step.before.requests[by].blocks) + needed
-                need = f"block {block}" if needed == 1 else f"{needed} more blocks"
+                need = _need(step.before.requests[by].blocks, needed)
                 have = "none" if free == 0 else f"{free}"
                 yield (
                     f"{ids[by]} needs {need} for {slots} slots, {have} free: "
@@ -43,6 +42,12 @@ def _decisions(scenario: Scenario, step: TraceStep) -> Iterator[str]:
                 pass
     if evicted:
         yield f"{' and '.join(evicted)} thrown out of the step, blocks kept"
+
+
+def _need(held: Blocks, needed: int) -> str:
+    if needed == 1 and len(held) == 1:
+        return f"block {held[0] + 1}"
+    return f"{needed} more block{'s' * (needed != 1)}"
 
 
 def _work(scenario: Scenario, step: TraceStep) -> Iterator[str]:

@@ -107,8 +107,9 @@ def render_trace(console: Console, trace: Trace) -> None:
 
 def render_policies(console: Console, results: Sequence[tuple[CheckResult, str]]) -> None:
     """Print the policies side by side: verdicts, worst recompute, longest run."""
-    for name in dict.fromkeys(result.scenario.name for result, _ in results):
-        group = [(r, policy) for r, policy in results if r.scenario.name == name]
+    instances = [(r.scenario.name, r.scenario.engine.scheduler) for r, _ in results]
+    for instance in dict.fromkeys(instances):
+        group = [pair for pair, one in zip(results, instances, strict=True) if one == instance]
         _line(console, Text(instance_line(group[0][0].scenario).split(": ", 1)[1], style="bold"))
         table = _policies_table(group, *WIDE)
         if console.is_terminal and _least_width(console, table) > console.width:

@@ -106,6 +106,12 @@ def test_all_policies_stand_side_by_side() -> None:
     assert "…" not in outcome.out
 
 
+def test_all_policies_keeps_the_schedulers_apart() -> None:
+    outcome = check("--all-policies", "--preset", "vllm", "--scheduler", "both")
+    assert outcome.out.count("vllm: property") == 1
+    assert outcome.out.count("rbln: property") == 1
+
+
 def test_all_policies_takes_a_gate_of_ones_own_along(tmp_path: Path) -> None:
     gate = tmp_path / "own.py"
     gate.write_text(
@@ -418,6 +424,8 @@ def test_the_version_is_that_of_the_distribution() -> None:
         (("--trace", "nope"), "--trace nope: no such property; there are no-self-preemption,"),
         (("--trace", "pool-full-reachable"), "no such property"),
         (("--print-scenario",), "--print-scenario: these are several; choose one --scheduler"),
+        (("--trace", "all", "--format", "json"), "--trace: the JSON document has every counter"),
+        (("--trace", "all", "--all-policies"), "--trace: --all-policies shows no counterexample"),
         (("--seed", "4"), "--seed: only --walks draws anything"),
         (("--walks", "5", "--max-states", "9"), "--max-states: does not go with --walks"),
         (("--walks", "5", "--max-memory", "9"), "--max-memory: does not go with --walks"),

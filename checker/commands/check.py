@@ -156,6 +156,10 @@ def _sensible(args: argparse.Namespace) -> None:
     names = [prop.name for prop in PROPERTIES if prop.kind is not Kind.COVERAGE]
     if args.trace not in (None, "all", "none", *names):
         raise ScenarioError(f"--trace {args.trace}: no such property; there are {', '.join(names)}")
+    if args.trace is not None and args.format == "json":
+        raise ScenarioError("--trace: the JSON document has every counterexample")
+    if args.trace is not None and args.all_policies:
+        raise ScenarioError("--trace: --all-policies shows no counterexample")
     if args.seed is not None and not args.walks:
         raise ScenarioError("--seed: only --walks draws anything")
     for option, given in (

@@ -212,10 +212,8 @@ def test_a_refusal_and_a_shortage_of_several_blocks_in_words() -> None:
         "vllm-two-groups", "no-self-preemption", pool__block_size=[4, 4], pool__usable_blocks=48
     )
     assert any("needs 2 more blocks" in words for step in steps for words in step)
-    steps = story("vllm-two-groups", "no-self-preemption")
-    assert (
-        "v needs 1 more block for 33 slots, none free: preempts itself, 29 tokens lost" in steps[3]
-    )
+    steps = story("vllm", "no-self-preemption", pool__block_size=[16, 64], pool__usable_blocks=10)
+    assert any("needs 1 more block for 33 slots, none free" in words for words in steps[-1])
     alone = {"id": "v", "prompt": 33, "max_tokens": 4}
     steps = story("vllm", "no-deadlock", pool__usable_blocks=2, requests=[alone])
     assert "v refused: the gate wants 3 blocks, 2 free" in steps[0]

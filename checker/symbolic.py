@@ -6,6 +6,7 @@ A condition has no truth value: code that branches on one cannot be proved, and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 
 import z3
 
@@ -20,13 +21,17 @@ class SymbolicBranchError(TypeError):
 class Context:
     """The symbols of one obligation, and what defines its ceilings.
 
-    ``cdiv(x, b)`` is a fresh integer q with ``b * (q - 1) < x <= b * q``, for positive b. Every two
-    ceilings of one divisor also get their order: if x <= y then cdiv(x, b) <= cdiv(y, b). That is
-    implied by the definitions (the obligation ``cdiv-monotone``) and saves the solvers the search.
+    ``cdiv(x, b)`` is a fresh integer q with ``b * (q - 1) < x <= b * q``, for positive b: its
+    ``definitions``. ``order``, ``bounds`` and ``sums`` follow from these, by the lemmas
+    ``cdiv-monotone``, ``cdiv-fits`` and ``cdiv-subadditive`` of ``properties.theorems``, and save
+    the solvers the search: of two ceilings of one divisor the one of the larger number is no
+    smaller; cdiv(x, b) <= cdiv(y, b) if and only if x <= b * cdiv(y, b); and if z <= x + y then
+    cdiv(z, b) <= cdiv(x, b) + cdiv(y, b).
     """
 
     definitions: list[z3.BoolRef] = field(default_factory=list)
-    monotone: list[z3.BoolRef] = field(default_factory=list)
+    order: list[z3.BoolRef] = field(default_factory=list)
+    bounds: list[z3.BoolRef] = field(default_factory=list)
     _ceilings: dict[tuple[int, int], tuple[z3.ArithRef, z3.ArithRef, z3.ArithRef]] = field(
         default_factory=dict
     )
@@ -34,6 +39,24 @@ class Context:
     def symbol(self, name: str) -> Term:
         """An unknown integer."""
         return Term(self, z3.Int(name))
+
+    @property
+    def sums(self) -> list[z3.BoolRef]:
+        """The ceiling of a sum is at most the sum of the ceilings."""
+        ceilings = list(self._ceilings.values())
+        return [
+            z3.Implies(z <= x + y, r <= p + q)
+            for r, z, b in ceilings
+            for (p, x, c), (q, y, d) in combinations_with_replacement(ceilings, 2)
+            if b.eq(c) and b.eq(d)
+        ]
+
+    def compare(self, blocks: z3.ArithRef) -> None:
+        """Add to ``bounds`` when each ceiling is at most a number of blocks (``cdiv-fits``)."""
+        self.bounds += [
+            (quotient <= blocks) == (x <= divisor * blocks)
+            for quotient, x, divisor in self._ceilings.values()
+        ]
 
     def cdiv(self, numerator: z3.ArithRef, divisor: z3.ArithRef) -> z3.ArithRef:
         """The ceiling of a quotient, by its defining inequalities."""
@@ -48,9 +71,13 @@ class Context:
         ]
         for other, x, b in self._ceilings.values():
             if b.eq(divisor):
-                self.monotone += [
+                self.order += [
                     z3.Implies(x <= numerator, other <= quotient),
                     z3.Implies(numerator <= x, quotient <= other),
+                ]
+                self.bounds += [
+                    (other <= quotient) == (x <= divisor * quotient),
+                    (quotient <= other) == (numerator <= divisor * other),
                 ]
         self._ceilings[key] = (quotient, numerator, divisor)
         return quotient

@@ -1,0 +1,208 @@
+"""Discharging obligations: two solvers, least counterexamples, and everything evaluated again on ints.
+
+An obligation is PROVED only if z3 and cvc5 both find its negation unsatisfiable. A counterexample
+counts only if the same code, run on its numbers, satisfies the assumptions and breaks the goal.
+Anything else is INCONCLUSIVE.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import z3
+
+from checker.smtlib import cvc5_check
+from checker.symbolic import Context, SymbolicBranchError, formula
+from models.gates import Gate
+from properties.theorems import Obligation
+from properties.verdict import Verdict
+
+Answer: TypeAlias = Literal["unsat", "sat", "unknown"]
+
+TIMEOUT_MS = 5_000  # of each solver, for each obligation
+LEAST_TRIES = 64  # values tried for each variable before the one found is kept
+
+
+class UnsoundError(AssertionError):
+    """A solver's example that the code does not reproduce: a fault of the checker."""
+
+
+class UnprovableGateError(ValueError):
+    """A gate that cannot be run on symbols; the message says where in its code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An obligation as formulas: what is assumed, what is to be shown, and the ceilings' facts."""
+
+    variables: dict[str, Any]
+    assumptions: tuple[Any, ...]
+    goal: Any
+    context: Context
+
+    def negation(self, *, definitions: bool = True) -> list[Any]:
+        """Formulas that are unsatisfiable if and only if the goal follows.
+
+        Without the definitions of the ceilings, of which then only linear facts are known, they
+        are weaker: unsatisfiable still means proved, satisfiable means nothing.
+        """
+        context = self.context
+        known = [*context.definitions, *context.bounds] if definitions else []
+        return [*self.assumptions, *context.order, *context.sums, *known, z3.Not(self.goal)]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The outcome of one obligation for one gate.
+
+    ``example`` is the least counterexample, by variable. ``seconds`` are of z3 and of cvc5.
+    """
+
+    obligation: Obligation
+    verdict: Verdict
+    z3: Answer
+    cvc5: Answer
+    seconds: tuple[float, float]
+    example: dict[str, int] | None = None
+
+
+def encode(obligation: Obligation, gate: Gate) -> Encoded:
+    """Run the gate and the block arithmetic on symbols.
+
+    Raises
+    ------
+    UnprovableGateError
+        If the gate's code needs the value of a symbol.
+    """
+    context = Context()
+    values = {name: context.symbol(name) for name in obligation.variables}
+    try:
+        domain = formula(obligation.domain(values))
+        assumptions = tuple(formula(a.holds(gate, values)) for a in obligation.assumptions)
+        goal = formula(obligation.goal(gate, values))
+    except (SymbolicBranchError, TypeError) as error:
+        raise UnprovableGateError(_where(error)) from error
+    for name in obligation.counts:
+        context.compare(values[name].term)
+    variables = {name: value.term for name, value in values.items()}
+    return Encoded(variables, (domain, *assumptions), goal, context)
+
+
+def prove(obligation: Obligation, gate: Gate, *, timeout_ms: int = TIMEOUT_MS) -> Proof:
+    """Discharge one obligation with both solvers."""
+    encoded = encode(obligation, gate)
+    started = time.perf_counter()
+    ours, solver = _z3_check(encoded, timeout_ms)
+    halfway = time.perf_counter()
+    theirs = cvc5_check(smt2(encoded), timeout_ms)
+    seconds = (halfway - started, time.perf_counter() - halfway)
+    if ours == theirs == "unsat":
+        return Proof(obligation, Verdict.PROVED, ours, theirs, seconds)
+    if ours == "sat" and theirs != "unsat":
+        example = _least(encoded, solver, obligation.variables)
+        confirm(obligation, gate, example)
+        return Proof(obligation, Verdict.VIOLATED, ours, theirs, seconds, example)
+    return Proof(obligation, Verdict.INCONCLUSIVE, ours, theirs, seconds)
+
+
+def prove_all(
+    obligations: Iterable[Obligation],
+    gate: Gate,
+    *,
+    report: Callable[[Proof], None] = lambda proof: None,
+    timeout_ms: int = TIMEOUT_MS,
+) -> list[Proof]:
+    """Discharge several obligations; ``report`` sees each as it is done."""
+    proofs = []
+    for obligation in obligations:
+        proofs.append(prove(obligation, gate, timeout_ms=timeout_ms))
+        report(proofs[-1])
+    return proofs
+
+
+def smt2(encoded: Encoded) -> str:
+    """The negation of an obligation as an SMT-LIB 2 script; ``unsat`` means proved."""
+    solver = z3.Solver()
+    solver.add(*encoded.negation())
+    lines = [line for line in solver.to_smt2().splitlines() if not line.startswith((";", "(set-"))]
+    return "\n".join(["(set-logic QF_NIA)", *lines]) + "\n"
+
+
+def witness(obligation: Obligation, gate: Gate) -> dict[str, int] | None:
+    """Least numbers that satisfy all assumptions of an obligation, ``None`` if there are none."""
+    encoded = encode(obligation, gate)
+    solver = z3.Solver()
+    solver.set("timeout", TIMEOUT_MS)
+    solver.add(*encoded.assumptions, *encoded.context.definitions)
+    if str(solver.check()) != "sat":
+        return None
+    return _least(encoded, solver, obligation.variables)
+
+
+def evaluate(obligation: Obligation, gate: Gate, values: dict[str, int]) -> tuple[list[bool], bool]:
+    """The domain and the assumptions, each, and the goal of an obligation on ints."""
+    holds = [bool(obligation.domain(values))]
+    holds += [bool(assumption.holds(gate, values)) for assumption in obligation.assumptions]
+    return holds, bool(obligation.goal(gate, values))
+
+
+def confirm(obligation: Obligation, gate: Gate, values: dict[str, int]) -> None:
+    """Check a counterexample by running the same code on its numbers."""
+    assumptions, goal = evaluate(obligation, gate, values)
+    if not all(assumptions) or goal:
+        raise UnsoundError(f"{obligation.name}: {values} is no counterexample when run on ints")
+
+
+def _z3_check(encoded: Encoded, timeout_ms: int) -> tuple[Answer, Any]:
+    """First with linear facts about the ceilings alone, then with their definitions."""
+    for definitions in (False, True):
+        solver = z3.Solver()
+        solver.set("timeout", timeout_ms)
+        solver.add(*encoded.negation(definitions=definitions))
+        answer = _answer(str(solver.check()))
+        if answer == "unsat" or definitions:
+            return answer, solver
+    raise AssertionError
+
+
+def _answer(word: str) -> Answer:
+    return "unsat" if word == "unsat" else "sat" if word == "sat" else "unknown"
+
+
+def _least(encoded: Encoded, solver: Any, variables: Sequence[str]) -> dict[str, int]:
+    """A model with the first variable least, then the second, and so on; values from 0 up."""
+    values = _model(encoded, solver)
+    for name in variables:
+        term = encoded.variables[name]
+        for candidate in range(min(values[name], LEAST_TRIES)):
+            solver.push()
+            solver.add(term == candidate)
+            if str(solver.check()) == "sat":
+                values = _model(encoded, solver)
+                break
+            solver.pop()
+        else:
+            solver.push()
+            solver.add(term == values[name])
+            if str(solver.check()) == "sat":
+                values = _model(encoded, solver)
+    return values
+
+
+def _model(encoded: Encoded, solver: Any) -> dict[str, int]:
+    model = solver.model()
+    return {
+        name: model.eval(term, model_completion=True).as_long()
+        for name, term in encoded.variables.items()
+    }
+
+
+def _where(error: Exception) -> str:
+    """The innermost line of a gate's ``tokens`` in a traceback, and what it needed."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.name == "tokens"]
+    place = f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
+    return f"{place}{error}"

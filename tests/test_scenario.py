@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import check
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from checker.fields import DRAFTERS, FIELDS, REQUEST_FIELDS, Field
 from checker.scenario import (
     ScenarioError,
     build,
     override,
+    parse_option,
     parse_request,
     parse_value,
     preset_names,
@@ -430,3 +434,54 @@ def test_a_folder_is_no_scenario(tmp_path: Path) -> None:
 def test_a_wrong_request_on_the_command_line(words: str, said: str) -> None:
     line = refused(("--preset", "vllm", "--request", words))
     assert line.startswith(f"check: --request {words}: {said}")
+
+
+# --- any document at all ---------------------------------------------------------------------
+
+NAMES = [*sorted({field.name for field in (*FIELDS, *REQUEST_FIELDS)} - {"policy"}), "nope"]
+SECTIONS = [*dict.fromkeys(field.section for field in FIELDS), "requests", "name", "nope"]
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 40),
+    st.floats(),
+    st.text(max_size=3),
+    st.sampled_from(["vllm", "rbln", "any", "0.33", "eagle", "up-to", "priority"]),
+)
+VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
+TABLES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4)
+DOCUMENTS = st.dictionaries(
+    st.sampled_from(SECTIONS), st.one_of(TABLES, st.lists(TABLES, max_size=2), VALUES), max_size=4
+)
+
+
+def attempt(function: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
+    """What a function returns, or what it says of its arguments."""
+    try:
+        return function(*arguments), ""
+    except ScenarioError as error:
+        return None, str(error)
+
+
+@settings(max_examples=300, deadline=None)
+@given(DOCUMENTS)
+def test_any_document_is_a_scenario_or_one_clear_line(changes: dict[str, Any]) -> None:
+    scenario, said = attempt(build, SMALL | changes, "here")
+    if said:
+        assert said.startswith("here: ")
+        assert len(said.splitlines()) == 1
+    else:
+        assert build(to_document(scenario, "prompt-only"), "here") == scenario
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=30))
+def test_any_words_on_the_command_line_are_a_value_or_one_clear_line(words: str) -> None:
+    for field in FIELDS:
+        if field.name != "policy":
+            value, said = attempt(parse_option, field, words)
+            assert said.startswith(field.flag if said else "")
+            assert len(said.splitlines()) == (1 if said else 0)
+            assert said or field.parse(value) is not None
+    request, said = attempt(parse_request, words)
+    assert said.startswith("--request ") or request["id"]

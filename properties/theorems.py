@@ -64,8 +64,9 @@ class Obligation:
     """One thing to prove.
 
     ``variables`` are in the order in which counterexamples are made small: the first one least,
-    then the second, and so on. They are natural numbers, and those of ``POSITIVE`` at least 1; with
-    ``integers`` they are any integers. ``mathematics`` is the goal as written on paper. An
+    then the second, and so on. They are natural numbers, those of ``POSITIVE`` at least 1, and
+    T < M, since a request that reaches max_model_len has ended (R25); with ``integers`` they are
+    any integers. ``mathematics`` is the goal as written on paper. An
     obligation that is not ``required`` of a gate says what it costs, or speaks of other gates.
     ``counts`` names variables that count blocks, for which the prover may use ``cdiv-fits``.
     """
@@ -85,7 +86,8 @@ class Obligation:
         """What the variables range over."""
         if self.integers:
             return True
-        return both(*(number >= int(name[0] in POSITIVE) for name, number in values.items()))
+        live = values["T"] + 1 <= values["M"] if {"T", "M"} <= values.keys() else True
+        return both(live, *(number >= int(name[0] in POSITIVE) for name, number in values.items()))
 
     def without(self, name: str) -> Obligation:
         """The same without one assumption."""
@@ -169,11 +171,6 @@ def _within_gate(gate: Gate, v: Values, held: Sequence[Num]) -> Condition:
 # --- assumptions -------------------------------------------------------------------------------
 
 
-LIVE = Assumption(
-    "live",
-    "the request is below max_model_len, or it would have ended (R25)",
-    lambda gate, v: v["T"] + 1 <= v["M"],
-)
 SPECULATING = Assumption("speculating", "the engine speculates", lambda gate, v: v["k"] >= 1)
 NO_DRAFTER = Assumption(
     "no-drafter",
@@ -185,7 +182,14 @@ PASSED = Assumption(
     "the gate let the request in: what it counted, and the watermark, were free",
     lambda gate, v: _passes(gate, v, v["W"]),
 )
-PASSED_ALONE = Assumption("passed", "the gate let the request in", lambda gate, v: _passes(gate, v))
+ADMITTED = Assumption(
+    "admitted",
+    "the request was admitted: the gate let it in, and a first chunk was granted",
+    lambda gate, v: both(
+        _passes(gate, v),
+        _granted(num_tokens_need_slot(0, 1, v["L"], v["M"]), v, _nothing(v)),
+    ),
+)
 CHUNK = Assumption(
     "chunk",
     "a chunk ends at T or before",
@@ -320,7 +324,7 @@ def sufficiency(*, speculating: bool, groups: int = 1) -> list[Obligation]:
             "counted",
             "h_g <= cdiv(G, B_g)  =>  sum_g max(cdiv(min(c+n+L, M), B_g) - h_g, 0) <= F - sum_g h_g",
             (*sizes, "T", "k", "L", "c", "n", *held, "F", "M"),
-            (*common, PASSED_ALONE, CHUNK, ALONE),
+            (*common, ADMITTED, CHUNK, ALONE),
             lambda gate, v: both(
                 _granted(_prefill_slots(v), v, _held(v)),
                 _within_gate(gate, v, grown(_prefill_slots(v), _sizes(v), _held(v))),
@@ -333,7 +337,7 @@ def sufficiency(*, speculating: bool, groups: int = 1) -> list[Obligation]:
             "h_g <= cdiv(G, B_g), d <= k  =>  sum_g max(cdiv(s, B_g) - h_g, 0) <= F - sum_g h_g "
             "with s = min(T + min(1+d, M-T-1) + L, M)",
             (*sizes, "T", "k", "L", "d", *held, "F", "M"),
-            (*common, PASSED_ALONE, DRAFTS, ALONE),
+            (*common, ADMITTED, DRAFTS, ALONE),
             lambda gate, v: _granted(_decode_slots(v, v["d"]), v, _held(v)),
         ),
     ]
@@ -477,7 +481,6 @@ def no_livelock_mixed(groups: int = 1) -> list[Obligation]:
             "c <= T-1, T <= M-1, C > S  =>  n >= 1 and (c+n >= T or 0 < T-(c+n) < T-c)",
             ("T", "c", "d", "C", "S", "M"),
             (
-                LIVE,
                 Assumption(
                     "unfinished",
                     "a running request has a token to compute (R11)",
@@ -704,7 +707,8 @@ def cost() -> list[Obligation]:
 def obligations(gate: Gate, groups: Sequence[int] = (1, 2)) -> list[Obligation]:
     """All obligations of a gate, for the given numbers of KV cache groups.
 
-    Sufficiency is asked for k >= 1, of ``first-decode-step-always`` for every k. Theorem 6 speaks of ``first-decode-step`` alone.
+    Sufficiency is asked for k >= 1, of ``first-decode-step-always`` for every k. Theorem 6 speaks
+    of ``first-decode-step`` alone.
     """
     always = gate.name == FirstDecodeStepAlways.name
     corrected = gate.name == FirstDecodeStep.name

@@ -1,0 +1,192 @@
+"""Between theorems and instances: what a theorem says of a scenario, and examples replayed.
+
+A theorem that applies to a scenario and the exploration of it must agree; a solver's example must
+happen in the model. If not, the fault is the checker's, and it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from checker.check import CheckResult, check
+from checker.prove import Proof, UnprovableGateError, UnsoundError, prove
+from models.config import EngineConfig, RequestSpec, Scenario, SchedulerName
+from models.environment import schedule
+from models.gates import FirstDecodeStepAlways, Gate
+from models.kv_cache import num_blocks_to_allocate
+from models.scheduler import Refused
+from models.state import Request, State, Status, Window
+from properties.theorems import (
+    Obligation,
+    no_livelock_exclusive,
+    no_livelock_mixed,
+    sufficiency,
+)
+from properties.verdict import Verdict, worst
+
+
+class DisagreementError(AssertionError):
+    """A theorem and an exploration that contradict each other: a fault of the checker."""
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremResult:
+    """What a theorem says about a property of a scenario.
+
+    ``applies`` is why it does not speak of this scenario, or ``None`` if it does. ``verdict`` is
+    that of the theorem, for all sizes; of a gate that cannot be run on symbols it is INCONCLUSIVE.
+    """
+
+    property: str
+    theorem: str
+    verdict: Verdict
+    evidence: str
+    applies: str | None
+
+
+def theorems_of(scenario: Scenario) -> list[TheoremResult]:
+    """The theorems on the scenario's gate, scheduler and number of KV cache groups."""
+    engine = scenario.engine
+    groups = len(engine.block_sizes)
+    always = engine.gate.name == FirstDecodeStepAlways.name
+    enough = sufficiency(speculating=not always, groups=groups)
+    if engine.scheduler == "vllm":
+        live, number = no_livelock_mixed(groups), 4
+    else:
+        live, number = no_livelock_exclusive(groups, always=always), 5
+    return [
+        _result("no-self-preemption", "theorem 1", enough, engine, _sufficiency_applies(engine)),
+        _result("no-livelock", f"theorem {number}", live, engine, _livelock_applies(engine)),
+    ]
+
+
+def agree(result: CheckResult, theorems: Sequence[TheoremResult]) -> None:
+    """Hold an exploration against the theorems that apply to it."""
+    for theorem in theorems:
+        if theorem.verdict is not Verdict.PROVED or theorem.applies is not None:
+            continue
+        if result.result(theorem.property).verdict is Verdict.VIOLATED:
+            raise DisagreementError(
+                f"{theorem.theorem} proves {theorem.property} for {result.scenario.engine.gate.name}"
+                f" and the exploration of {result.scenario.name} violates it"
+            )
+
+
+def _result(
+    name: str,
+    theorem: str,
+    obligations: Sequence[Obligation],
+    engine: EngineConfig,
+    applies: str | None,
+) -> TheoremResult:
+    try:
+        proofs = [prove(obligation, engine.gate) for obligation in obligations]
+    except UnprovableGateError as error:
+        return TheoremResult(name, theorem, Verdict.INCONCLUSIVE, f"not provable: {error}", applies)
+    verdict = worst(proof.verdict for proof in proofs)
+    if verdict is Verdict.PROVED:
+        evidence = f"for all sizes ({len(proofs)} obligations, z3 and cvc5)"
+    else:
+        failed = next(proof for proof in proofs if proof.verdict is verdict)
+        evidence = f"not for all sizes: {failed.obligation.name}, {example_words(failed)}"
+    return TheoremResult(name, theorem, verdict, evidence, applies)
+
+
+def example_words(proof: Proof) -> str:
+    """A counterexample in one line."""
+    if proof.example is None:
+        return f"z3 says {proof.z3}, cvc5 {proof.cvc5}"
+    return ", ".join(f"{name}={value}" for name, value in proof.example.items())
+
+
+def _sufficiency_applies(engine: EngineConfig) -> str | None:
+    if engine.num_spec_tokens == 0 and engine.gate.name != FirstDecodeStepAlways.name:
+        return "k = 0, and the theorem is for k >= 1"
+    return None
+
+
+def _livelock_applies(engine: EngineConfig) -> str | None:
+    if engine.priority_policy:
+        return "priority, and the theorem is for FCFS"
+    longest = num_blocks_to_allocate(engine.max_model_len, engine.block_sizes, engine.no_blocks)
+    if longest > engine.usable_blocks:
+        return "a request of max_model_len does not fit alone, and the theorem assumes it"
+    if engine.scheduler == "vllm" and engine.max_num_batched_tokens <= engine.draft_slots:
+        return "the budget leaves no room beside the draft slots"
+    if engine.scheduler == "rbln" and engine.num_spec_tokens == 0 and engine.lookahead:
+        return "lookahead without speculation, which the theorem excludes"
+    return None
+
+
+# --- examples, replayed on the model -----------------------------------------------------------
+
+
+def reproduce(proof: Proof, gate: Gate) -> str:
+    """Replay a counterexample of theorem 1, 3 or 5 on the model; says what happened there.
+
+    Raises
+    ------
+    UnsoundError
+        If the model does not show the fault.
+    """
+    assert proof.example is not None
+    if proof.obligation.name.startswith(("first-chunk", "lone-prefill-first-chunk")):
+        seen = _refused_after_the_gate(proof.example, gate)
+    else:
+        scheduler: SchedulerName = "rbln" if proof.obligation.theorem == 5 else "vllm"
+        seen = _alone(proof.example, gate, scheduler)
+    if seen is None:
+        raise UnsoundError(
+            f"{proof.obligation.name}: the model does not show {example_words(proof)}"
+        )
+    return seen
+
+
+def _engine(
+    values: dict[str, int], gate: Gate, scheduler: SchedulerName, budget: int, extra: int = 0
+) -> EngineConfig:
+    sizes = tuple(value for name, value in values.items() if name[0] == "B")
+    blocks = values["F"] + extra
+    return EngineConfig(
+        scheduler=scheduler,
+        gate=gate,
+        block_sizes=sizes,
+        usable_blocks=blocks,
+        num_spec_tokens=values["k"],
+        num_lookahead_tokens=values["L"],
+        draft_slots=0,
+        max_num_batched_tokens=budget,
+        max_model_len=values["M"],
+        max_num_seqs=8,
+        watermark=(values.get("W", 0) + 0.5) / (blocks + 1),
+    )
+
+
+def _alone(values: dict[str, int], gate: Gate, scheduler: SchedulerName) -> str | None:
+    """The request alone in F blocks, prefilled in chunks of all but the last token."""
+    budget = values["T"] - 1 if "n" in values else values["T"] + values["k"]
+    engine = _engine(values, gate, scheduler, max(budget, 1))
+    request = RequestSpec("v", (values["T"], values["T"]), 2)
+    result = check(Scenario("example", engine, (request,)))
+    wanted = ("no-livelock", "no-deadlock") if scheduler == "rbln" else ("no-self-preemption",)
+    for name in wanted:
+        if result.result(name).verdict is Verdict.VIOLATED:
+            return f"{name}, {result.result(name).evidence}"
+    return None
+
+
+def _refused_after_the_gate(values: dict[str, int], gate: Gate) -> str | None:
+    """The request at the head of the line behind a running one, F blocks free."""
+    sizes = [value for name, value in values.items() if name[0] == "B"]
+    held = tuple(-(-values["M"] // size) for size in sizes)
+    engine = _engine(values, gate, "vllm", values["n"] + 1, sum(held))
+    runs = Request(Status.RUNNING, 1, 1, 1, 0, held, False, Window.CLOSED)
+    nothing = (0,) * len(sizes)
+    waits = Request(Status.WAITING, values["T"], 0, 0, 0, nothing, False, Window.CLOSED)
+    requests = (RequestSpec("a", (1, 1), 8), RequestSpec("v", (values["T"], values["T"]), 8))
+    output = schedule(Scenario("example", engine, requests), State((runs, waits), (0,), (1,), 0))
+    for event in output.events:
+        if isinstance(event, Refused) and event.test == "slots":
+            return f"the gate lets it in, its first chunk wants {event.needed} of {event.available}"
+    return None

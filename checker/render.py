@@ -46,21 +46,39 @@ def instance_line(scenario: Scenario) -> str:
     spec = f"k {engine.num_spec_tokens}, lookahead {engine.lookahead}"
     if engine.draft_slots:
         spec += f", draft slots {engine.draft_slots}"
-    extras = f", watermark {engine.watermark_blocks}" if engine.watermark_blocks else ""
-    extras += ", priority" if engine.priority_policy else ""
-    requests = " ".join(
-        f"{spec.id}({_span(spec.prompt)}+{spec.max_tokens})" for spec in scenario.requests
-    )
+    requests = " ".join(_request(scenario, index) for index in range(len(scenario.requests)))
     return (
         f"{engine.scheduler}{release}, {engine.gate.name}: {engine.usable_blocks} blocks of {sizes}, "
         f"{spec}, budget {engine.max_num_batched_tokens}, max_model_len {engine.max_model_len}"
-        f"{extras}; {requests}"
+        f"{''.join(f', {extra}' for extra in _extras(scenario))}; {requests}"
     )
 
 
-def _span(prompt: tuple[int, int]) -> str:
-    low, high = prompt
-    return str(low) if low == high else f"{low}..{high}"
+def _extras(scenario: Scenario) -> Iterator[str]:
+    """What is not as usual."""
+    engine, environment = scenario.engine, scenario.environment
+    if engine.watermark_blocks:
+        yield f"watermark {engine.watermark_blocks}"
+    if engine.max_num_seqs < len(scenario.requests):
+        yield f"at most {engine.max_num_seqs} running"
+    if engine.priority_policy:
+        yield "priority"
+    least, most = environment.accepted
+    if (least, most) != (0, None):
+        yield f"accepted {least}.." + ("" if most is None else str(most))
+    if environment.proposed != "always":
+        yield f"proposed {environment.proposed}"
+    if environment.eos:
+        yield "eos"
+
+
+def _request(scenario: Scenario, index: int) -> str:
+    spec = scenario.requests[index]
+    low, high = spec.prompt
+    prompt = str(low) if low == high else f"{low}..{high}"
+    priority = f" p{spec.priority}" if scenario.engine.priority_policy else ""
+    arrival = "" if spec.arrival is None else f" at {spec.arrival}"
+    return f"{spec.id}({prompt}+{spec.max_tokens}{priority}{arrival})"
 
 
 def render_check(console: Console, result: CheckResult, shown: Sequence[PropertyResult]) -> None:

@@ -108,8 +108,8 @@ def _presets() -> str:
             line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")
         )
         line = instance_line(build(read_preset(name), name)).replace(", prompt-only", "", 1)
-        entries.append(f"**`{name}`**: {comment}\n`{line}`")
-    return "\n\n".join(entries)
+        entries.append(f"- **`{name}`**: {comment}<br>\n  `{line}`")
+    return "\n".join(entries)
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -167,7 +167,23 @@ def test_a_loop_begins_where_the_document_says() -> None:
             "vllm-two-groups",
             {"scheduler__scheduling_policy": "priority", "scheduler__watermark": 0.1},
             "vllm 0.32, prompt-only: 21 blocks of 16+8, k 3, lookahead 0, budget 8192, "
-            "max_model_len 96, watermark 2, priority; a(17+8) b(26+8) v(26..33+4)",
+            "max_model_len 96, watermark 2, priority; a(17+8 p0) b(26+8 p0) v(26..33+4 p0)",
+        ),
+        (
+            "vllm",
+            {
+                "budgets__max_num_seqs": 2,
+                "environment__accepted": [1, 2],
+                "environment__proposed": "up-to",
+                "environment__eos": True,
+                "requests": [
+                    {"id": name, "prompt": 17, "max_tokens": 8, "arrival": step}
+                    for step, name in enumerate("abc")
+                ],
+            },
+            "vllm 0.32, prompt-only: 7 blocks of 16, k 3, lookahead 0, budget 8192, "
+            "max_model_len 96, at most 2 running, accepted 1..2, proposed up-to, eos; "
+            "a(17+8 at 0) b(17+8 at 1) c(17+8 at 2)",
         ),
     ],
 )

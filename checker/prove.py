@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -97,37 +97,28 @@ def prove(obligation: Obligation, gate: Gate, *, timeout_ms: int = TIMEOUT_MS) -
     encoded = encode(obligation, gate)
     started = time.perf_counter()
     ours, solver = _z3_check(encoded, timeout_ms)
+    example = _least(encoded, solver, obligation.variables) if ours == "sat" else None
     halfway = time.perf_counter()
-    theirs = cvc5_check(smt2(encoded), timeout_ms)
+    theirs = cvc5_check(smt2(encoded, example), timeout_ms)
     seconds = (halfway - started, time.perf_counter() - halfway)
-    if ours == theirs == "unsat":
-        return Proof(obligation, Verdict.PROVED, ours, theirs, seconds)
-    if ours == "sat" and theirs != "unsat":
-        example = _least(encoded, solver, obligation.variables)
+    if example is not None:
         confirm(obligation, gate, example)
-        return Proof(obligation, Verdict.VIOLATED, ours, theirs, seconds, example)
-    return Proof(obligation, Verdict.INCONCLUSIVE, ours, theirs, seconds)
+    verdict = {
+        ("unsat", "unsat"): Verdict.PROVED,
+        ("sat", "sat"): Verdict.VIOLATED,
+    }.get((ours, theirs), Verdict.INCONCLUSIVE)
+    return Proof(obligation, verdict, ours, theirs, seconds, example)
 
 
-def prove_all(
-    obligations: Iterable[Obligation],
-    gate: Gate,
-    *,
-    report: Callable[[Proof], None] = lambda proof: None,
-    timeout_ms: int = TIMEOUT_MS,
-) -> list[Proof]:
-    """Discharge several obligations; ``report`` sees each as it is done."""
-    proofs = []
-    for obligation in obligations:
-        proofs.append(prove(obligation, gate, timeout_ms=timeout_ms))
-        report(proofs[-1])
-    return proofs
+def smt2(encoded: Encoded, example: dict[str, int] | None = None) -> str:
+    """The negation of an obligation as an SMT-LIB 2 script; ``unsat`` means proved.
 
-
-def smt2(encoded: Encoded) -> str:
-    """The negation of an obligation as an SMT-LIB 2 script; ``unsat`` means proved."""
+    With an example its numbers are put in, and ``sat`` means that it is a counterexample.
+    """
     solver = z3.Solver()
     solver.add(*encoded.negation())
+    for name, value in (example or {}).items():
+        solver.add(encoded.variables[name] == value)
     lines = [line for line in solver.to_smt2().splitlines() if not line.startswith((";", "(set-"))]
     return "\n".join(["(set-logic QF_NIA)", *lines]) + "\n"
 

@@ -22,11 +22,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a recorded run (JSON), or a folder"
     )
+    parser.add_argument(
+        "--engine",
+        choices=("vllm", "rbln"),
+        help="play the runs on the installed release instead: which rules it keeps, where it departs",
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare every run; 0 only if at least one was compared and all agree."""
+    if args.engine:
+        return _survey(args)
     from checker.conform import RecordError, compare
 
     try:
@@ -44,6 +51,32 @@ def run(args: argparse.Namespace) -> int:
         print("check conform: no run that the model covers", file=sys.stderr)
         return 2
     return 1 if different else 0
+
+
+def _survey(args: argparse.Namespace) -> int:
+    """The installed release against the recorded runs."""
+    from checker.conform import RecordError
+    from checker.engines.driver import EngineError, load
+    from checker.releases import survey
+    from checker.releases_view import survey_document, survey_text
+
+    try:
+        engine = load(args.engine)
+        found = survey(engine, _files(args.paths))
+    except (RecordError, EngineError) as error:
+        print(f"check conform: {error}", file=sys.stderr)
+        return 2
+    if not found.runs:
+        print(
+            f"check conform: no recorded run of {args.engine} that the model covers",
+            file=sys.stderr,
+        )
+        return 2
+    if args.format == "json":
+        print(json.dumps(survey_document(engine, found), indent=1))
+    else:
+        survey_text(engine, found)
+    return 1 if found.departing else 0
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

@@ -7,9 +7,9 @@ happen in the model. If not, the fault is the checker's, and it says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from checker.check import CheckResult, check
+from checker.check import CheckResult, TheoremResult, check
 from checker.prove import Proof, UnprovableGateError, UnsoundError, prove
 from models.config import EngineConfig, RequestSpec, Scenario, SchedulerName
 from models.environment import schedule
@@ -30,19 +30,17 @@ class DisagreementError(AssertionError):
     """A theorem and an exploration that contradict each other: a fault of the checker."""
 
 
-@dataclass(frozen=True, slots=True)
-class TheoremResult:
-    """What a theorem says about a property of a scenario.
+def with_theorems(result: CheckResult) -> CheckResult:
+    """The result of an exploration with what the theorems say, held against each other.
 
-    ``applies`` is why it does not speak of this scenario, or ``None`` if it does. ``verdict`` is
-    that of the theorem, for all sizes; of a gate that cannot be run on symbols it is INCONCLUSIVE.
+    Raises
+    ------
+    DisagreementError
+        If a theorem that applies is proved and the exploration violates it.
     """
-
-    property: str
-    theorem: str
-    verdict: Verdict
-    evidence: str
-    applies: str | None
+    theorems = tuple(theorems_of(result.scenario))
+    agree(result, theorems)
+    return replace(result, theorems=theorems)
 
 
 def theorems_of(scenario: Scenario) -> list[TheoremResult]:
@@ -56,41 +54,43 @@ def theorems_of(scenario: Scenario) -> list[TheoremResult]:
     else:
         live, number = no_livelock_exclusive(groups, always=always), 5
     return [
-        _result("no-self-preemption", "theorem 1", enough, engine, _sufficiency_applies(engine)),
-        _result("no-livelock", f"theorem {number}", live, engine, _livelock_applies(engine)),
+        _result("no-self-preemption", 1, enough, engine, _sufficiency_excludes(engine)),
+        _result("no-livelock", number, live, engine, _livelock_excludes(engine)),
     ]
 
 
 def agree(result: CheckResult, theorems: Sequence[TheoremResult]) -> None:
     """Hold an exploration against the theorems that apply to it."""
     for theorem in theorems:
-        if theorem.verdict is not Verdict.PROVED or theorem.applies is not None:
+        if theorem.verdict is not Verdict.PROVED or theorem.excludes is not None:
             continue
         if result.result(theorem.property).verdict is Verdict.VIOLATED:
             raise DisagreementError(
-                f"{theorem.theorem} proves {theorem.property} for {result.scenario.engine.gate.name}"
+                f"theorem {theorem.theorem} proves {theorem.property} for {result.scenario.engine.gate.name}"
                 f" and the exploration of {result.scenario.name} violates it"
             )
 
 
 def _result(
     name: str,
-    theorem: str,
+    theorem: int,
     obligations: Sequence[Obligation],
     engine: EngineConfig,
-    applies: str | None,
+    excludes: str | None,
 ) -> TheoremResult:
     try:
         proofs = [prove(obligation, engine.gate) for obligation in obligations]
     except UnprovableGateError as error:
-        return TheoremResult(name, theorem, Verdict.INCONCLUSIVE, f"not provable: {error}", applies)
+        return TheoremResult(
+            name, theorem, Verdict.INCONCLUSIVE, f"not provable: {error}", excludes
+        )
     verdict = worst(proof.verdict for proof in proofs)
     if verdict is Verdict.PROVED:
         evidence = f"for all sizes ({len(proofs)} obligations, z3 and cvc5)"
     else:
-        failed = next(proof for proof in proofs if proof.verdict is verdict)
+        failed = [proof for proof in proofs if proof.verdict is verdict][-1]
         evidence = f"not for all sizes: {failed.obligation.name}, {example_words(failed)}"
-    return TheoremResult(name, theorem, verdict, evidence, applies)
+    return TheoremResult(name, theorem, verdict, evidence, excludes)
 
 
 def example_words(proof: Proof) -> str:
@@ -100,13 +100,13 @@ def example_words(proof: Proof) -> str:
     return ", ".join(f"{name}={value}" for name, value in proof.example.items())
 
 
-def _sufficiency_applies(engine: EngineConfig) -> str | None:
+def _sufficiency_excludes(engine: EngineConfig) -> str | None:
     if engine.num_spec_tokens == 0 and engine.gate.name != FirstDecodeStepAlways.name:
         return "k = 0, and the theorem is for k >= 1"
     return None
 
 
-def _livelock_applies(engine: EngineConfig) -> str | None:
+def _livelock_excludes(engine: EngineConfig) -> str | None:
     if engine.priority_policy:
         return "priority, and the theorem is for FCFS"
     longest = num_blocks_to_allocate(engine.max_model_len, engine.block_sizes, engine.no_blocks)

@@ -54,6 +54,21 @@ class CoverageResult:
 
 
 @dataclass(frozen=True, slots=True)
+class TheoremResult:
+    """What a theorem says about a property, for all sizes.
+
+    ``excludes`` is why it does not speak of this scenario, ``None`` if it does. Of a gate that
+    cannot be run on symbols the verdict is INCONCLUSIVE.
+    """
+
+    property: str
+    theorem: int
+    verdict: Verdict
+    evidence: str
+    excludes: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Recompute:
     """Exact worst cases over all runs; ``None`` = unbounded.
 
@@ -80,6 +95,7 @@ class CheckResult:
     properties: tuple[PropertyResult, ...]
     coverage: tuple[CoverageResult, ...]
     recompute: Recompute | None
+    theorems: tuple[TheoremResult, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

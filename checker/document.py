@@ -64,6 +64,16 @@ def check_document(result: CheckResult, policy: str) -> Json:
             }
             for covered in result.coverage
         ],
+        "theorems": [
+            {
+                "property": theorem.property,
+                "theorem": theorem.theorem,
+                "verdict": theorem.verdict.value,
+                "evidence": theorem.evidence,
+                "excludes_this_instance": theorem.excludes,
+            }
+            for theorem in result.theorems
+        ],
         "worst_case": None
         if recompute is None
         else {

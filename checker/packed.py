@@ -98,12 +98,7 @@ class PackedSpace:
     def unpack(self, packed: int) -> State:
         """The state of a packed form."""
         numbers = packed // SPREAD
-        requests = tuple(
-            [
-                table[(numbers >> shift) & FIELD_MASK]
-                for table, shift in self._tables
-            ]
-        )
+        requests = tuple([table[(numbers >> shift) & FIELD_MASK] for table, shift in self._tables])
         return State(requests, *self._orders[numbers & FIELD_MASK])
 
     def expand(self, packed: int) -> Expansion:

@@ -250,6 +250,15 @@ def _property_lines(result: CheckResult, width: int | None) -> Iterator[Text]:
         )
         for covered in result.coverage
     ]
+    rows += [
+        (
+            (theorem.verdict.value, STYLES[theorem.verdict]),
+            theorem.property,
+            f"theorem {theorem.theorem}, {theorem.evidence}"
+            + (f"; not of this instance: {theorem.excludes}" if theorem.excludes else ""),
+        )
+        for theorem in result.theorems
+    ]
     first = max(len(verdict) for (verdict, _), _, _ in rows) + 2
     second = max(len(name) for _, name, _ in rows) + 2
     for (verdict, style), name, evidence in rows:

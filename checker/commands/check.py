@@ -97,6 +97,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="do not enumerate: N random runs, shrunk if one violates; never says HOLDS",
     )
+    search.add_argument(
+        "--no-theorems",
+        action="store_true",
+        help="only explore: leave out what the theorems say of the gate for all sizes",
+    )
     search.add_argument("--seed", type=int, metavar="N", help="seed of --walks (default: 0)")
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=("text", "json"), default="text")
@@ -136,12 +141,16 @@ def run(args: argparse.Namespace) -> int:
             return 3
         results.append((result, policy))
         show(result)
-        if result.stopped is not None and result.stopped.name == "INTERRUPTED":
+        if _interrupted(result):
             break
     _finish(args, results)
-    if any(r.stopped is not None and r.stopped.name == "INTERRUPTED" for r, _ in results):
+    if any(_interrupted(result) for result, _ in results):
         return 130
     return EXIT[worst(result.verdict for result, _ in results)]
+
+
+def _interrupted(result: CheckResult) -> bool:
+    return result.stopped is not None and result.stopped.name == "INTERRUPTED"
 
 
 def _wrong_input(error: object) -> int:
@@ -237,6 +246,15 @@ def _documents(args: argparse.Namespace) -> Iterator[tuple[Document, str]]:
 
 
 def _check(args: argparse.Namespace, scenario: Scenario) -> CheckResult:
+    result = _explore(args, scenario)
+    if args.no_theorems or args.all_policies or _interrupted(result):
+        return result
+    from checker.bridge import with_theorems
+
+    return with_theorems(result)
+
+
+def _explore(args: argparse.Namespace, scenario: Scenario) -> CheckResult:
     from checker.check import check
     from checker.explore import Limits
 

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from random import Random
+from typing import Any, Literal, TypeAlias, cast
 
 import z3
 
 from checker.smtlib import cvc5_check
-from checker.symbolic import Context, SymbolicBranchError, formula
-from models.gates import Gate
+from checker.symbolic import Context, SymbolicBranchError, formula, raw
+from models.gates import Admission, Gate
 from properties.theorems import Obligation
 from properties.verdict import Verdict
 
 Answer: TypeAlias = Literal["unsat", "sat", "unknown"]
 
 TIMEOUT_MS = 5_000  # of each solver, for each obligation
+SAMPLES = 32  # requests of each size on which symbols and ints are compared
 LEAST_TRIES = 64  # values tried for each variable before the one found is kept
 
 
@@ -76,16 +79,19 @@ def encode(obligation: Obligation, gate: Gate) -> Encoded:
     Raises
     ------
     UnprovableGateError
-        If the gate's code needs the value of a symbol.
+        If the gate's code needs the value of a symbol, answers symbols differently from ints, or
+        divides by a number that may be zero or negative.
     """
+    _same_on_ints(cast(Hashable, gate))
     context = Context()
     values = {name: context.symbol(name) for name in obligation.variables}
     try:
         domain = formula(obligation.domain(values))
         assumptions = tuple(formula(a.holds(gate, values)) for a in obligation.assumptions)
         goal = formula(obligation.goal(gate, values))
-    except (SymbolicBranchError, TypeError) as error:
-        raise UnprovableGateError(_where(error)) from error
+    except Exception as error:
+        raise _unprovable(error) from error
+    _require_positive_divisors(context, domain)
     for name in obligation.counts:
         context.compare(values[name].term)
     variables = {name: value.term for name, value in values.items()}
@@ -192,8 +198,64 @@ def _model(encoded: Encoded, solver: Any) -> dict[str, int]:
     }
 
 
-def _where(error: Exception) -> str:
-    """The innermost line of a gate's ``tokens`` in a traceback, and what it needed."""
+# --- gates that cannot be proved ---------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _same_on_ints(hashable: Hashable) -> None:
+    """Hold the gate's answer to symbols against its answers to ints.
+
+    A gate may tell symbols from ints without branching on their values (by type, by a global); then
+    what is proved is not what runs.
+    """
+    gate = cast(Gate, hashable)
+    context = Context()
+    names = [field.name for field in fields(Admission)]
+    try:
+        symbolic = gate.tokens(Admission(*map(context.symbol, names)))
+        term = None if symbolic is None else raw(symbolic)
+    except Exception as error:
+        raise _unprovable(error) from error
+    for request in _requests():
+        try:
+            concrete = gate.tokens(request)
+        except Exception as error:
+            raise UnprovableGateError(f"tokens() fails for {request}: {error}") from error
+        numbers = {name: getattr(request, name) for name in names}
+        try:
+            proved = None if term is None else context.value(term, numbers)
+        except ZeroDivisionError:
+            continue  # _require_positive_divisors says so
+        if proved != concrete:
+            raise UnprovableGateError(
+                f"tokens() answers symbols differently from ints: for {request} that is {proved}, "
+                f"and {concrete} when run"
+            )
+
+
+def _requests() -> Iterator[Admission]:
+    """Requests around every kind of boundary, the same on every run."""
+    random = Random(0)
+    for largest in (4, 20, 100, 100_000):
+        for spec in range(SAMPLES):
+            tokens, lookahead = random.randint(1, largest), random.randint(0, 9)
+            yield Admission(tokens, spec % 9, lookahead, tokens + random.randint(1, largest))
+
+
+def _require_positive_divisors(context: Context, domain: Any) -> None:
+    """Refuse ``cdiv(x, b)`` if b may be 0 or less: its definition would exclude just these cases."""
+    solver = z3.Solver()
+    solver.set("timeout", TIMEOUT_MS)
+    solver.add(domain)
+    for divisor in context.divisors:
+        if str(solver.check(divisor <= 0)) != "unsat":
+            raise UnprovableGateError(f"cdiv() by a number that may be 0 or less: {divisor}")
+
+
+def _unprovable(error: Exception) -> Exception:
+    """What to say of an error: the gate's own line if it was there, else the error as it is."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.name == "tokens"]
+    if not frames and not isinstance(error, SymbolicBranchError):
+        return error
     place = f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
-    return f"{place}{error}"
+    return UnprovableGateError(f"{place}{error}")

@@ -5,12 +5,13 @@ A condition has no truth value: code that branches on one cannot be proved, and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
 import z3
 
-from models.arithmetic import Condition, Num, Symbol, SymbolicCondition
+from models.arithmetic import Condition, Num, Symbol, SymbolicCondition, cdiv
 
 
 class SymbolicBranchError(TypeError):
@@ -39,6 +40,23 @@ class Context:
     def symbol(self, name: str) -> Term:
         """An unknown integer."""
         return Term(self, z3.Int(name))
+
+    @property
+    def divisors(self) -> list[z3.ArithRef]:
+        """The divisors of the ceilings."""
+        return [divisor for _, _, divisor in self._ceilings.values()]
+
+    def value(self, term: z3.ArithRef, numbers: Mapping[str, int]) -> int:
+        """A term when its symbols are numbers; ceilings by ``cdiv`` on ints."""
+        known = [(z3.Int(name), z3.IntVal(number)) for name, number in numbers.items()]
+
+        def number(of: z3.ArithRef) -> int:
+            result: int = z3.simplify(z3.substitute(of, *known)).as_long()
+            return result
+
+        for quotient, numerator, divisor in self._ceilings.values():
+            known.append((quotient, z3.IntVal(cdiv(number(numerator), number(divisor)))))
+        return number(term)
 
     @property
     def sums(self) -> list[z3.BoolRef]:

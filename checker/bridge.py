@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from checker.check import CheckResult, TheoremResult, check
 from checker.prove import Proof, UnprovableGateError, UnsoundError, prove
@@ -46,17 +47,25 @@ def with_theorems(result: CheckResult) -> CheckResult:
 def theorems_of(scenario: Scenario) -> list[TheoremResult]:
     """The theorems on the scenario's gate, scheduler and number of KV cache groups."""
     engine = scenario.engine
-    groups = len(engine.block_sizes)
-    always = engine.gate.name == FirstDecodeStepAlways.name
+    excludes = {1: _sufficiency_excludes(engine)}
+    return [
+        replace(result, excludes=excludes.get(result.theorem, _livelock_excludes(engine)))
+        for result in _theorems(engine.gate, engine.scheduler, len(engine.block_sizes))
+    ]
+
+
+@lru_cache(maxsize=64)
+def _theorems(gate: Gate, scheduler: SchedulerName, groups: int) -> tuple[TheoremResult, ...]:
+    always = gate.name == FirstDecodeStepAlways.name
     enough = sufficiency(speculating=not always, groups=groups)
-    if engine.scheduler == "vllm":
+    if scheduler == "vllm":
         live, number = no_livelock_mixed(groups), 4
     else:
         live, number = no_livelock_exclusive(groups, always=always), 5
-    return [
-        _result("no-self-preemption", 1, enough, engine, _sufficiency_excludes(engine)),
-        _result("no-livelock", number, live, engine, _livelock_excludes(engine)),
-    ]
+    return (
+        _result("no-self-preemption", 1, enough, gate),
+        _result("no-livelock", number, live, gate),
+    )
 
 
 def agree(result: CheckResult, theorems: Sequence[TheoremResult]) -> None:
@@ -65,32 +74,27 @@ def agree(result: CheckResult, theorems: Sequence[TheoremResult]) -> None:
         if theorem.verdict is not Verdict.PROVED or theorem.excludes is not None:
             continue
         if result.result(theorem.property).verdict is Verdict.VIOLATED:
+            gate = result.scenario.engine.gate.name
             raise DisagreementError(
-                f"theorem {theorem.theorem} proves {theorem.property} for {result.scenario.engine.gate.name}"
-                f" and the exploration of {result.scenario.name} violates it"
+                f"theorem {theorem.theorem} proves {theorem.property} for {gate} "
+                f"and the exploration of {result.scenario.name} violates it"
             )
 
 
 def _result(
-    name: str,
-    theorem: int,
-    obligations: Sequence[Obligation],
-    engine: EngineConfig,
-    excludes: str | None,
+    name: str, theorem: int, obligations: Sequence[Obligation], gate: Gate
 ) -> TheoremResult:
     try:
-        proofs = [prove(obligation, engine.gate) for obligation in obligations]
+        proofs = [prove(obligation, gate) for obligation in obligations]
     except UnprovableGateError as error:
-        return TheoremResult(
-            name, theorem, Verdict.INCONCLUSIVE, f"not provable: {error}", excludes
-        )
+        return TheoremResult(name, theorem, Verdict.INCONCLUSIVE, f"not provable: {error}", None)
     verdict = worst(proof.verdict for proof in proofs)
     if verdict is Verdict.PROVED:
         evidence = f"for all sizes ({len(proofs)} obligations, z3 and cvc5)"
     else:
         failed = [proof for proof in proofs if proof.verdict is verdict][-1]
         evidence = f"not for all sizes: {failed.obligation.name}, {example_words(failed)}"
-    return TheoremResult(name, theorem, verdict, evidence, excludes)
+    return TheoremResult(name, theorem, verdict, evidence, None)
 
 
 def example_words(proof: Proof) -> str:
@@ -181,7 +185,8 @@ def _refused_after_the_gate(values: dict[str, int], gate: Gate) -> str | None:
     sizes = [value for name, value in values.items() if name[0] == "B"]
     held = tuple(-(-values["M"] // size) for size in sizes)
     engine = _engine(values, gate, "vllm", values["n"] + 1, sum(held))
-    runs = Request(Status.RUNNING, 1, 1, 1, 0, held, False, Window.CLOSED)
+    # Its last step was a prefill chunk, so that a one-token request is not padded (R22).
+    runs = Request(Status.RUNNING, 1, 1, 1, 0, held, True, Window.CLOSED)
     nothing = (0,) * len(sizes)
     waits = Request(Status.WAITING, values["T"], 0, 0, 0, nothing, False, Window.CLOSED)
     requests = (RequestSpec("a", (1, 1), 8), RequestSpec("v", (values["T"], values["T"]), 8))

@@ -34,6 +34,8 @@ class Gate(Protocol):
 
     name: ClassVar[str]
 
+    def __hash__(self) -> int: ...
+
     def tokens(self, request: Admission) -> Num | None:
         """Slots (tokens) that must fit at admission; ``None`` = no test of the whole sequence.
 

@@ -43,8 +43,8 @@ from models.kv_cache import (
     num_tokens_need_slot,
 )
 
-# Block sizes, tokens of a request, of a chunk and computed by a running one, blocks, budget, M.
-POSITIVE = "BTncFMC"
+# Block sizes, tokens of a request, of a chunk and computed by a running one, budget, M.
+POSITIVE = "BTncMC"
 
 Values: TypeAlias = Mapping[str, Num]
 Formula: TypeAlias = Callable[[Gate, Values], Condition]

@@ -21,11 +21,10 @@ from checker.engines.driver import (
     EngineRefusedError,
     Record,
     Run,
-    model_release,
-    vllm_release,
 )
 from checker.lockstep import Difference, ModelRun, difference, due, scripted
-from models.config import Scenario
+from models.config import EngineConfig, RequestSpec, Scenario
+from models.gates import GATES
 from models.script import DraftScript
 
 
@@ -42,13 +41,14 @@ class Surveyed:
     """One recorded run on the installed release.
 
     ``departure`` is where it does something else than was recorded, ``modelled`` whether the model
-    of the installed release does the same, ``refused`` why it would not start.
+    of the installed release does the same (``None``: the model does not cover the run), ``refused``
+    why it would not start.
     """
 
     name: str
     steps: int
     departure: Difference | None = None
-    modelled: bool = True
+    modelled: bool | None = True
     refused: str | None = None
 
 
@@ -89,12 +89,13 @@ def survey(engine: Engine, paths: Iterable[Path]) -> Survey:
     for path in paths:
         recorded = read_run(path)
         settings = recorded["scenario"]
-        if settings["batching"] != engine.name or not_covered(settings):
+        if settings["batching"] != engine.name or not_driven(settings):
             skipped += 1
         else:
             runs.append(_play(engine, f"{path.parent.name}/{path.stem}", recorded))
     by_name = {run.name: run for run in runs}
-    return Survey(tuple(runs), tuple(_aspects(engine.name, by_name)), skipped)
+    aspects = [*_aspects(engine.name, by_name), *_probes(engine)]
+    return Survey(tuple(runs), tuple(aspects), skipped)
 
 
 def play(run: Run, scenario: Scenario, scripts: Sequence[DraftScript], steps: int) -> list[Record]:
@@ -107,17 +108,36 @@ def play(run: Run, scenario: Scenario, scripts: Sequence[DraftScript], steps: in
     return records
 
 
+def not_driven(settings: Record) -> str | None:
+    """Why the driver cannot play a recorded run, if it cannot; prefix caching it can."""
+    return not_covered({**settings, "prefix_caching": settings.get("sub_block_size") is not None})
+
+
+def contents(settings: Record) -> list[list[int]]:
+    """The token ids of every prompt: what is shared comes from a common pool, the rest is its own."""
+    prompts = []
+    for index, request in enumerate(settings["requests"]):
+        pool, shared = request.get("shared") or (0, 0)
+        own = 1_000_000 * (index + 1)
+        common = 1_000_000_000 * (pool + 1)
+        prompts.append([(common if n < shared else own) + n for n in range(request["prompt"])])
+    return prompts
+
+
 def _play(engine: Engine, name: str, recorded: Record) -> Surveyed:
     scenario, scripts = scenario_of(recorded["scenario"])
     trace: list[Record] = recorded["trace"]
+    prompts = contents(recorded["scenario"]) if recorded["scenario"]["prefix_caching"] else None
     try:
-        real = play(engine.start(scenario), scenario, scripts, len(trace))
+        real = play(engine.start(scenario, prompts), scenario, scripts, len(trace))
     except EngineRefusedError as error:
         return Surveyed(name, 0, refused=str(error))
     found = _first(real, trace)
     if found is None:
         return Surveyed(name, len(trace))
-    settings = replace(scenario.engine, release=model_release(vllm_release()))
+    if prompts is not None:
+        return Surveyed(name, len(trace), found, modelled=None)
+    settings = replace(scenario.engine, release=engine.modelled)
     newer = replace(scenario, engine=settings)
     model = play(ModelRun(newer), newer, scripts, len(trace))
     return Surveyed(name, len(trace), found, modelled=_first(real, model) is None)
@@ -133,10 +153,66 @@ def _aspects(kind: str, runs: dict[str, Surveyed]) -> Iterable[Aspect]:
         steps = {
             one["run"]: one["step"] for one in row["witnesses"] if one["run"].startswith(f"{kind}/")
         }
-        if steps:
+        if steps and (kind == "rbln" or int(row["rule"][1:].rstrip("b")) < 33):
             seen = [(runs[name], step) for name, step in steps.items() if name in runs]
             verdict, shown_by = _judge(seen)
             yield Aspect(row["rule"], row["instead"], verdict, shown_by)
+
+
+def _probes(engine: Engine) -> Iterable[Aspect]:
+    """Rules that no run within the model shows, each asked by a small run of its own."""
+    if engine.name == "vllm":
+        yield _probe(
+            "R30", "a block of accepted drafts is cached a step earlier", _caches_early(engine)
+        )
+        instead = "a budget that is not above the lookahead is refused at start-up"
+        yield _probe("R49", instead, _refuses_low_budget(engine))
+
+
+def _probe(rule: str, instead: str, departs: bool) -> Aspect:
+    verdict = RuleVerdict.DEPARTS if departs else RuleVerdict.KEPT
+    return Aspect(rule, instead, verdict, ("a run of its own",))
+
+
+PROBE = EngineConfig(
+    scheduler="vllm",
+    gate=GATES["prompt-only"],
+    block_sizes=(2,),
+    usable_blocks=16,
+    num_spec_tokens=3,
+    num_lookahead_tokens=0,
+    draft_slots=0,
+    max_num_batched_tokens=16,
+    max_model_len=32,
+    max_num_seqs=2,
+)
+
+
+def _caches_early(engine: Engine) -> bool:
+    """a ends with accepted drafts in its third block; b, with the same tokens, hits it or not."""
+    specs = (RequestSpec("a", (3, 3), 5, arrival=0), RequestSpec("b", (8, 8), 1, arrival=2))
+    scenario = Scenario("R30", PROBE, specs)
+    prompt = [1, 2, 3]
+    emitted = [engine.sampled_token(0, number) for number in range(4)]
+    run = engine.start(scenario, [prompt, [*prompt, *emitted, 4]])
+    records = play(run, scenario, [DraftScript(((3, 3),)), DraftScript()], 3)
+    return bool(records[2]["sched"] == [["b", 2]])
+
+
+def _refuses_low_budget(engine: Engine) -> bool:
+    """Four tokens a step under a draft model with a lookahead of four."""
+    settings = replace(
+        PROBE,
+        num_spec_tokens=4,
+        num_lookahead_tokens=4,
+        draft_slots=1,
+        max_num_batched_tokens=4,
+    )
+    try:
+        engine.start(Scenario("R49", settings, (RequestSpec("a", (5, 5), 2),)))
+    except EngineRefusedError:
+        return True
+    return False
 
 
 def _judge(witnesses: list[tuple[Surveyed, int]]) -> tuple[RuleVerdict, tuple[str, ...]]:

@@ -17,6 +17,11 @@ STYLES = {
     RuleVerdict.DEPARTS: "bold red",
     RuleVerdict.UNSEEN: "yellow",
 }
+EXPLANATIONS = {
+    True: "as the model of this release does",
+    False: "no release of the model does so",
+    None: "beyond the model, prefix caching (R28 to R32)",
+}
 
 
 def survey_text(engine: Engine, found: Survey) -> None:
@@ -83,5 +88,7 @@ def _departures(runs: list[Surveyed]) -> Iterator[str]:
         if run.refused:
             yield f"{run.name}: {run.refused}"
         elif run.departure:
-            same = "the model of this release does the same" if run.modelled else "UNEXPLAINED"
-            yield f"{run.name}: departs at {run.departure.step}, {run.departure.field}: {same}"
+            yield (
+                f"{run.name}: departs at step {run.departure.step}, field {run.departure.field!r}: "
+                f"{EXPLANATIONS[run.modelled]}"
+            )

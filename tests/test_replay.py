@@ -20,7 +20,7 @@ from checker.lockstep import ModelRun
 from checker.replay import Replayed, describe, replay, replay_under, self_preemptions
 from checker.scenario import build, override, read_preset
 from checker.tracefile import Counterexample, read
-from models.config import Scenario, SchedulerName
+from models.config import Release, Scenario, SchedulerName
 from models.gates import GATES
 
 
@@ -28,12 +28,14 @@ class ModelEngine:
     """The model in the place of a real scheduler, under a gate of its own if told so."""
 
     release = "0.32.0"
+    modelled: Release = "0.32"
 
     def __init__(self, name: SchedulerName, gate: str | None = None) -> None:
         self.name = name
         self._gate = gate
 
-    def start(self, scenario: Scenario) -> ModelRun:
+    def start(self, scenario: Scenario, prompts: None = None) -> ModelRun:
+        assert prompts is None
         if self._gate:
             scenario = replace(scenario, engine=replace(scenario.engine, gate=GATES[self._gate]))
         return ModelRun(scenario)

@@ -81,19 +81,23 @@ class Run(Protocol):
 
 
 class Engine(Protocol):
-    """A real scheduler of one installed release."""
+    """A real scheduler of one installed release; ``modelled`` is what the model calls it."""
 
     name: SchedulerName
     release: str
+    modelled: Release
 
-    def start(self, scenario: Scenario) -> Run:
-        """A fresh run.
+    def start(self, scenario: Scenario, prompts: Sequence[Sequence[int]] | None = None) -> Run:
+        """A fresh run; with prefix caching if the token ids of every prompt are given.
 
         Raises
         ------
         EngineRefusedError
             If the release refuses to start with these settings.
         """
+
+    def sampled_token(self, request: int, number: int) -> int:
+        """The token id that the faked model samples as a request's output, with prefix caching."""
 
 
 def load(name: SchedulerName) -> Engine:

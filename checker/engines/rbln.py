@@ -23,6 +23,7 @@ class RblnEngine(VllmEngine):
     scheduler_class: Any = RBLNScheduler
 
     def __init__(self) -> None:
+        super().__init__()
         self.release = f"{rbln_release()} on vLLM {vllm_release()}"
 
     def gate(self, scenario: Scenario) -> Notes:
@@ -31,9 +32,9 @@ class RblnEngine(VllmEngine):
             return Notes()
         return Notes(scenario.engine.gate_tokens)
 
-    def config(self, scenario: Scenario) -> Any:
+    def config(self, scenario: Scenario, prefix_caching: bool) -> Any:
         """vLLM's configuration of a scenario, with vllm-rbln's own part."""
-        config = super().config(scenario)
+        config = super().config(scenario, prefix_caching)
         config.additional_config = RBLNConfig(enable_sub_block_cache=False)
         return config
 

@@ -25,6 +25,8 @@ from vllm.config import (
     VllmConfig,
 )
 from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
@@ -36,6 +38,7 @@ from checker.engines.driver import (
     Arrival,
     EngineRefusedError,
     Record,
+    model_release,
     vllm_release,
 )
 from checker.engines.watch import Notes, watch
@@ -66,10 +69,19 @@ class VllmEngine:
 
     def __init__(self) -> None:
         self.release = vllm_release()
+        self.modelled = model_release(self.release)
 
-    def start(self, scenario: Scenario) -> EngineRun:
+    def start(
+        self, scenario: Scenario, prompts: Sequence[Sequence[int]] | None = None
+    ) -> EngineRun:
         """A fresh run; see ``checker.engines.driver.Engine``."""
-        return EngineRun(scenario, self.scheduler(scenario), self.gate(scenario))
+        scheduler = self.scheduler(scenario, prompts is not None)
+        return EngineRun(scenario, scheduler, self.gate(scenario), prompts)
+
+    @staticmethod
+    def sampled_token(request: int, number: int) -> int:
+        """No two requests ever sample the same; see ``checker.engines.driver.Engine``."""
+        return (request + 1) * LONGEST + number
 
     def gate(self, scenario: Scenario) -> Notes:
         """The wrapper around the gate; the released gate and the engine's own switch need none."""
@@ -77,11 +89,11 @@ class VllmEngine:
             return Notes()
         return Notes(scenario.engine.gate_tokens)
 
-    def scheduler(self, scenario: Scenario) -> Any:
+    def scheduler(self, scenario: Scenario, prefix_caching: bool) -> Any:
         """A scheduler with a scenario's settings."""
         engine = scenario.engine
         try:
-            config = self.config(scenario)
+            config = self.config(scenario, prefix_caching)
         except (ValueError, AssertionError) as error:
             reason = _first_line(error)
             raise EngineRefusedError(f"vLLM {self.release} refuses: {reason}") from error
@@ -97,7 +109,7 @@ class VllmEngine:
         scheduler.num_lookahead_tokens = engine.lookahead
         return scheduler
 
-    def config(self, scenario: Scenario) -> Any:
+    def config(self, scenario: Scenario, prefix_caching: bool) -> Any:
         """vLLM's configuration of a scenario."""
         engine = scenario.engine
         model = copy.copy(_model())
@@ -108,7 +120,7 @@ class VllmEngine:
             parallel_config=parallel,
             device_config=DeviceConfig("cpu"),
             cache_config=CacheConfig(
-                block_size=math.lcm(*engine.block_sizes), enable_prefix_caching=False
+                block_size=math.lcm(*engine.block_sizes), enable_prefix_caching=prefix_caching
             ),
             scheduler_config=SchedulerConfig(
                 max_num_seqs=engine.max_num_seqs,
@@ -128,8 +140,15 @@ class VllmEngine:
 class EngineRun:
     """One run of a real scheduler; see ``checker.engines.driver.Run``."""
 
-    def __init__(self, scenario: Scenario, scheduler: Any, notes: Notes) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        scheduler: Any,
+        notes: Notes,
+        prompts: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         watch(scheduler, notes)
+        self._prompts = prompts
         self._scenario = scenario
         self._scheduler = scheduler
         self._notes = notes
@@ -167,7 +186,7 @@ class EngineRun:
             answer = answers(self._indices[name], request.num_output_tokens, _count(drafts))
             if answer.accepted > max(_count(drafts), 0) or tokens < 1:
                 raise ValueError(f"{name}: {answer.accepted} drafts accepted of {_count(drafts)}")
-            sampled[name] = [EOS] if answer.eos else [TOKEN] * (1 + answer.accepted)
+            sampled[name] = [EOS] if answer.eos else self._tokens(name, 1 + answer.accepted)
             proposed[name] = answer.proposed
         # Counted now: update_from_output cuts these lists in place at a stop (R25).
         emitted = {name: len(tokens) for name, tokens in sampled.items() if tokens}
@@ -216,16 +235,28 @@ class EngineRun:
 
     def _add(self, arrival: Arrival) -> None:
         spec = self._scenario.requests[arrival.request]
+        prompt, hasher = [TOKEN] * arrival.prompt, None
+        if self._prompts is not None:
+            prompt = list(self._prompts[arrival.request])
+            hasher = _block_hasher(self._scheduler.block_size)
         request = Request(
             request_id=spec.id,
-            prompt_token_ids=[TOKEN] * arrival.prompt,
+            prompt_token_ids=prompt,
             sampling_params=SamplingParams(max_tokens=spec.max_tokens, stop_token_ids=[EOS]),
             pooling_params=None,
             arrival_time=float((spec.arrival or 0) * 1000 + arrival.request),
             priority=spec.priority,
+            block_hasher=hasher,
         )
         self._requests[spec.id] = request
         self._scheduler.add_request(request)
+
+    def _tokens(self, name: str, count: int) -> list[int]:
+        """Sampled tokens; where content matters, no two requests ever sample the same."""
+        if self._prompts is None:
+            return [TOKEN] * count
+        index, outputs = self._indices[name], self._requests[name].num_output_tokens
+        return [VllmEngine.sampled_token(index, outputs + more) for more in range(count)]
 
     def _decision(self) -> Record:
         """What ``schedule()`` decided, and the pool at its high water."""
@@ -321,6 +352,12 @@ def _speculation(scenario: Scenario, model: Any, parallel: Any) -> Any:
             "OtherDrafter", (type(config),), {"max_num_new_slots_for_drafting": slots}
         )
     return config
+
+
+@lru_cache
+def _block_hasher(block_size: int) -> Any:
+    init_none_hash(sha256)
+    return get_request_block_hasher(block_size, sha256)
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ import pytest
 from checker.check import check
 from checker.cli import main
 from checker.document import document
-from checker.engines.driver import Engine, model_release, vllm_release
+from checker.engines.driver import Engine
 from checker.replay import TURNS, replay, replay_under, self_preemptions
 from checker.scenario import build, override, read_preset
 from checker.tracefile import Counterexample, read
@@ -51,7 +51,7 @@ def results(folder: Path, scenario: dict[str, Any], policy: str) -> Path:
 def test_every_counterexample_of_the_presets_runs_on_the_scheduler(
     engine: Engine, policy: str, tmp_path: Path
 ) -> None:
-    fixed = {"scheduler.scheduler": engine.name, "scheduler.release": model_release(vllm_release())}
+    fixed = {"scheduler.scheduler": engine.name, "scheduler.release": engine.modelled}
     replayed = 0
     for preset in PRESETS[engine.name]:
         path = results(tmp_path, override(read_preset(preset), fixed), policy)

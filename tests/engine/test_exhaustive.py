@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checker.engines.driver import Engine, model_release, vllm_release
+from checker.engines.driver import Engine
 from checker.explore import explore
 from checker.lockstep import exhaust, transitions
 from checker.scenario import build, override, read_preset
@@ -51,7 +51,7 @@ INSTANCES = {
 
 def instance(engine: Engine, changes: dict[str, object]) -> Scenario:
     """A small instance under the installed scheduler."""
-    fixed = {"scheduler.scheduler": engine.name, "scheduler.release": model_release(vllm_release())}
+    fixed = {"scheduler.scheduler": engine.name, "scheduler.release": engine.modelled}
     return build(override({}, SMALL | fixed | changes), "small instance")
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from workloads import Workload, workloads
 
-from checker.engines.driver import Engine, model_release, vllm_release
+from checker.engines.driver import Engine
 from checker.lockstep import ModelRun, difference, due, run_lockstep, scripted, step_both
 from models.config import EngineConfig, RequestSpec, Scenario
 from models.gates import GATES
@@ -55,7 +55,7 @@ def test_random_runs_agree_field_by_field(
 ) -> None:
     """At least 2,000 runs per scheduler; shrunk to the smallest workload on a difference."""
     seen: Counter[str] = Counter()
-    drawn = workloads(engine.name, model_release(vllm_release()))
+    drawn = workloads(engine.name, engine.modelled)
 
     @draws
     @given(drawn)

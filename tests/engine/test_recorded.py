@@ -12,14 +12,10 @@ from checker.conform import not_covered, read_run, scenario_of
 from checker.engines.driver import (
     Engine,
     EngineRefusedError,
-    Record,
-    Run,
-    model_release,
-    vllm_release,
 )
-from checker.lockstep import ModelRun, difference, due, scripted
+from checker.lockstep import ModelRun, difference
+from checker.releases import contents, play
 from checker.scenario import build, override
-from models.config import Scenario
 
 pytestmark = pytest.mark.engine
 
@@ -32,19 +28,9 @@ def corpus(kind: str) -> list[tuple[str, dict[str, Any]]]:
     return [(name, run) for name, run in runs if not_covered(run["scenario"]) is None]
 
 
-def play(run: Run, scenario: Scenario, scripts: Any, steps: int) -> list[Record]:
-    """The records of a run's first steps."""
-    answers, records = scripted(scenario, scripts), []
-    for step in range(steps):
-        run.arrive(due(scenario, step))
-        run.schedule()
-        records.append(run.finish(answers))
-    return records
-
-
 def test_every_recorded_run_is_reproduced(engine: Engine) -> None:
     """0.30 to 0.32 do what was recorded; 0.33 departs only where the model of 0.33 does (R15, R49)."""
-    release = model_release(vllm_release())
+    release = engine.modelled
     departing, refused, steps = [], [], 0
     runs = corpus(engine.name)
     for name, recorded in runs:
@@ -80,11 +66,30 @@ def test_a_budget_within_the_lookahead_is_refused_from_0_33_on(engine: Engine) -
     scenario = build(override({}, fixed | changes | seats), name)
     settings = replace(scenario.engine, draft_slots=1)  # vllm-rbln has them in its configuration
     scenario = replace(scenario, engine=settings)
-    if vllm_release() < "0.33":
+    if engine.modelled < "0.33":
         engine.start(scenario)
         return
     with pytest.raises(EngineRefusedError, match=r"vLLM 0\.33"):
         engine.start(scenario)
+
+
+def test_prefix_caching_runs_are_reproduced(engine: Engine) -> None:
+    """Beyond the model, but the driver drives them; 0.33 differs by R30."""
+    if engine.name != "vllm":
+        pytest.skip("runs of vLLM's own scheduler")
+    departing, steps = [], 0
+    paths = sorted((GOLDEN / "vllm-prefix").glob("*.json"))
+    for path in paths:
+        recorded = read_run(path)
+        scenario, scripts = scenario_of(recorded["scenario"])
+        run = engine.start(scenario, contents(recorded["scenario"]))
+        trace = recorded["trace"]
+        steps += len(trace)
+        if play(run, scenario, scripts, len(trace)) != trace:
+            departing.append(path.stem)
+    assert len(paths) > 20
+    assert steps > 500
+    assert len(departing) == (3 if engine.modelled >= "0.33" else 0)
 
 
 def _differs(recorded: dict[str, Any], release: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import time
 import traceback
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any, cast
 
 from models.arithmetic import Num, Symbol
 from models.gates import GATES, Admission, Gate
+
+SLOWEST = 2.0  # seconds for one answer; a search asks for every length that a request may have
 
 
 class PolicyError(ValueError):
@@ -42,6 +45,17 @@ def load_gate(policy: str) -> Gate:
     found = getattr(module, class_name, None)
     if found is None:
         raise PolicyError(f"policy {policy!r}: {module_name} has no {class_name}")
+    return own_gate(policy, found)
+
+
+def own_gate(policy: str, found: Any) -> Gate:
+    """A gate of a person's own, a class or an object; from here on it is held to its contract.
+
+    Raises
+    ------
+    PolicyError
+        If it is no gate, or its code fails on a first request.
+    """
     gate = _Checked(policy, _instance(policy, found))
     gate.tokens(
         Admission(num_tokens=30, num_spec_tokens=3, num_lookahead_tokens=3, max_model_len=96)
@@ -115,10 +129,15 @@ class _Checked:
         return known
 
     def _ask(self, request: Admission) -> Num | PolicyError | None:
+        started = time.perf_counter()
         try:
-            first, second = self._gate.tokens(request), self._gate.tokens(request)
+            first = self._gate.tokens(request)
+            seconds = time.perf_counter() - started
+            second = self._gate.tokens(request)
         except Exception as error:
-            return PolicyError(f"policy {self._policy!r}: {_where(error)}")
+            fault = PolicyError(f"policy {self._policy!r}: {_where(error)}")
+            fault.__cause__ = error
+            return fault
         for answer in (first, second):
             if isinstance(answer, bool) or not isinstance(answer, int | None):
                 return PolicyError(
@@ -129,6 +148,11 @@ class _Checked:
             return PolicyError(
                 f"policy {self._policy!r}: tokens() returned {first} and then {second} for "
                 f"{request}; it must be a pure function"
+            )
+        if seconds > SLOWEST:
+            return PolicyError(
+                f"policy {self._policy!r}: tokens() took {seconds:.1f} s for {request}; it is asked "
+                f"for every length that a request may have, and may take {SLOWEST:.0f} s"
             )
         return first
 

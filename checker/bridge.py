@@ -168,15 +168,18 @@ def _engine(
 
 
 def _alone(values: dict[str, int], gate: Gate, scheduler: SchedulerName) -> str | None:
-    """The request alone in F blocks, prefilled in chunks of all but the last token."""
-    budget = values["T"] - 1 if "n" in values else values["T"] + values["k"]
-    engine = _engine(values, gate, scheduler, max(budget, 1))
-    request = RequestSpec("v", (values["T"], values["T"]), 2)
-    result = check(Scenario("example", engine, (request,)))
+    """The request alone in F blocks, prefilled in chunks of all but the last token, or at once.
+
+    If that is refused at admission, in chunks of one token.
+    """
     wanted = ("no-livelock", "no-deadlock") if scheduler == "rbln" else ("no-self-preemption",)
-    for name in wanted:
-        if result.result(name).verdict is Verdict.VIOLATED:
-            return f"{name}, {result.result(name).evidence}"
+    budget = values["T"] - 1 if "n" in values else values["T"] + values["k"]
+    request = RequestSpec("v", (values["T"], values["T"]), 2)
+    for chunk in (max(budget, 1), 1):
+        result = check(Scenario("example", _engine(values, gate, scheduler, chunk), (request,)))
+        for name in wanted:
+            if result.result(name).verdict is Verdict.VIOLATED:
+                return f"{name}, {result.result(name).evidence}"
     return None
 
 

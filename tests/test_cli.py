@@ -21,6 +21,7 @@ import pytest
 from command import CHECK, check, document, run
 
 from checker.cli import command_names
+from checker.trace import ReplayError
 
 ESCAPE = "\x1b["
 LARGE = (  # minutes of exploration, few initial states
@@ -397,7 +398,8 @@ def test_help_of_a_command_imports_nothing_heavy(name: str) -> None:
 
 
 def test_a_check_imports_no_prover_and_no_test_library() -> None:
-    assert imported("--preset", "rbln", "--trace", "none") & {"z3", "cvc5", "hypothesis"} == set()
+    provers = {"z3", "cvc5", "hypothesis"}
+    assert imported("--preset", "rbln", "--trace", "none", "--no-theorems") & provers == set()
 
 
 # --- options ---------------------------------------------------------------------------------
@@ -448,6 +450,32 @@ def test_a_wrong_option_is_said_to_be_wrong(arguments: tuple[str, ...], said: st
     assert outcome.code == 2
     assert outcome.out == ""
     assert said in outcome.err.splitlines()[-1]
+
+
+def test_a_fault_of_the_checker_is_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*arguments: object, **options: object) -> None:
+        raise ReplayError("step 3 of the run is not a step of the model")
+
+    monkeypatch.setattr("checker.check.check", faulty)
+    outcome = check.__wrapped__("--preset", "vllm")
+    assert outcome.code == 3
+    assert outcome.out == ""
+    assert "step 3 of the run is not a step of the model" in outcome.err
+    assert outcome.err.endswith("check: no verdict: a fault of the checker, please report it\n")
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"), [("first-decode-step", "PROVED"), ("none", "VIOLATED")]
+)
+def test_theorems_stand_beside_the_instance_and_do_not_decide(policy: str, told: str) -> None:
+    arguments = ("--preset", "vllm-no-spec", "--policy", policy, "--trace", "none")
+    outcome = check(*arguments)
+    lines = [line for line in outcome.out.splitlines() if "theorem 1" in line]
+    assert [line.split()[:2] for line in lines] == [[told, "no-self-preemption"]]
+    assert outcome.code == 1  # the instance, which the theorem leaves out
+    without = check(*arguments, "--no-theorems")
+    assert without.code == 1
+    assert "theorem" not in without.out
 
 
 @pytest.mark.long

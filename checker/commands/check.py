@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from math import inf
@@ -138,6 +139,10 @@ def run(args: argparse.Namespace) -> int:
             return _wrong_input(error)
         except OverflowError as error:
             print(f"check: no verdict: {error}", file=sys.stderr)
+            return 3
+        except Exception:  # exit code 1 means a violation, never this
+            traceback.print_exc()
+            print("check: no verdict: a fault of the checker, please report it", file=sys.stderr)
             return 3
         results.append((result, policy))
         show(result)

@@ -88,8 +88,9 @@ def test_without_speculation_the_corrected_gate_is_the_old_one_and_says_so() -> 
 def test_no_preset_is_green_under_the_released_gate_nor_red_under_the_one_with_the_margin() -> None:
     assert check("--help").out.count("vllm-two-groups") == 1
     for preset in ("vllm", "rbln", "vllm-draft-model", "vllm-eagle", "vllm-no-spec"):
-        assert check("--preset", preset, "--policy", "prompt-only").code == 1
-        assert check("--preset", preset, "--policy", "first-decode-step-always").code == 0
+        arguments = ("--preset", preset, "--no-theorems", "--policy")
+        assert check(*arguments, "prompt-only").code == 1
+        assert check(*arguments, "first-decode-step-always").code == 0
 
 
 def test_all_policies_stand_side_by_side() -> None:
@@ -299,9 +300,9 @@ def test_an_interrupt_in_a_pipe_gives_a_whole_report(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--policy", "prompt-only"),
+        ("--preset", "rbln", "--no-theorems"),
         ("--all-policies", "--preset", "rbln"),
-        ("--format", "json"),
+        ("--format", "json", "--preset", "rbln", "--no-theorems"),
         ("--help",),
         ("--preset", "vllm", "--print-scenario"),
     ],
@@ -326,7 +327,7 @@ def test_a_pipe_has_no_escapes_and_one_line_per_property() -> None:
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
 def test_colours_in_a_terminal_unless_no_color_is_set(no_color: str, coloured: bool) -> None:
     environment = {"NO_COLOR": no_color} if no_color else {}
-    terminal = Terminal("--preset", "rbln", columns=120, **environment)
+    terminal = Terminal("--preset", "rbln", "--no-theorems", columns=120, **environment)
     assert terminal.finish() == 1
     assert (f"{ESCAPE}1;31mVIOLATED" in terminal.text) is coloured
     assert "VIOLATED" in terminal.text
@@ -334,7 +335,7 @@ def test_colours_in_a_terminal_unless_no_color_is_set(no_color: str, coloured: b
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100])
 def test_a_narrow_terminal_loses_nothing(columns: int) -> None:
-    terminal = Terminal("--preset", "rbln", columns=columns, NO_COLOR="1")
+    terminal = Terminal("--preset", "rbln", "--no-theorems", columns=columns, NO_COLOR="1")
     assert terminal.finish() == 1
     text = terminal.text.replace(f"{ESCAPE}1m", "").replace(f"{ESCAPE}2m", "")
     words = " ".join(text.replace(f"{ESCAPE}0m", "").replace("│", " ").split())
@@ -345,7 +346,7 @@ def test_a_narrow_terminal_loses_nothing(columns: int) -> None:
 
 
 def test_an_output_that_cannot_show_every_character_still_says_everything() -> None:
-    outcome = run("--preset", "rbln", PYTHONIOENCODING="ascii")
+    outcome = run("--preset", "rbln", "--no-theorems", PYTHONIOENCODING="ascii")
     assert outcome.code == 1
     assert outcome.err == ""
     assert "no-livelock, step 4: a cycle of 2 steps, for ever" in outcome.out
@@ -354,22 +355,22 @@ def test_an_output_that_cannot_show_every_character_still_says_everything() -> N
 # --- start-up --------------------------------------------------------------------------------
 
 
-def fastest(*arguments: str, times: int = 3) -> float:
-    """Seconds of wall time; the fastest of some runs, since others share the machine."""
-    seconds = []
-    for _ in range(times):
+def answers_within(seconds: float, *arguments: str) -> bool:
+    """Whether one of five runs is fast enough; others share the machine."""
+    for _ in range(5):
         started = time.monotonic()
         run(*arguments)
-        seconds.append(time.monotonic() - started)
-    return min(seconds)
+        if time.monotonic() - started < seconds:
+            return True
+    return False
 
 
 def test_the_default_check_answers_at_once() -> None:
-    assert fastest("--policy", "prompt-only") < 4.0  # asked for: 2.0
+    assert answers_within(4.0, "--policy", "prompt-only")  # asked for: 2.0
 
 
 def test_help_is_there_at_once() -> None:
-    assert fastest("--help") < 0.5
+    assert answers_within(0.5, "--help")
 
 
 def imported(*arguments: str) -> set[str]:

@@ -135,7 +135,10 @@ def reproduce(proof: Proof, gate: Gate) -> str:
         If the model does not show the fault.
     """
     assert proof.example is not None
-    if proof.obligation.name.startswith(("first-chunk", "lone-prefill-first-chunk")):
+    if proof.obligation.name.startswith("padded-first-chunk"):
+        padded = {**proof.example, "T": 1, "n": 1 + proof.example["k"]}
+        seen = _refused_after_the_gate(padded, gate, padded=True)
+    elif proof.obligation.name.startswith(("first-chunk", "lone-prefill-first-chunk")):
         seen = _refused_after_the_gate(proof.example, gate)
     else:
         scheduler: SchedulerName = "rbln" if proof.obligation.theorem == 5 else "vllm"
@@ -183,13 +186,17 @@ def _alone(values: dict[str, int], gate: Gate, scheduler: SchedulerName) -> str 
     return None
 
 
-def _refused_after_the_gate(values: dict[str, int], gate: Gate) -> str | None:
-    """The request at the head of the line behind a running one, F blocks free."""
+def _refused_after_the_gate(
+    values: dict[str, int], gate: Gate, *, padded: bool = False
+) -> str | None:
+    """The request at the head of the line behind a running one, F blocks free.
+
+    One token is padded unless the last step of the running one was a prefill chunk (R21, R22).
+    """
     sizes = [value for name, value in values.items() if name[0] == "B"]
     held = tuple(-(-values["M"] // size) for size in sizes)
     engine = _engine(values, gate, "vllm", values["n"] + 1, sum(held))
-    # Its last step was a prefill chunk, so that a one-token request is not padded (R22).
-    runs = Request(Status.RUNNING, 1, 1, 1, 0, held, True, Window.CLOSED)
+    runs = Request(Status.RUNNING, 1, 1, 1, 0, held, not padded, Window.CLOSED)
     nothing = (0,) * len(sizes)
     waits = Request(Status.WAITING, values["T"], 0, 0, 0, nothing, False, Window.CLOSED)
     requests = (RequestSpec("a", (1, 1), 8), RequestSpec("v", (values["T"], values["T"]), 8))

@@ -139,6 +139,12 @@ def _passes(gate: Gate, v: Values, watermark: Num = 0) -> Condition:
     return fits(num_blocks_to_allocate(wanted, _sizes(v), _nothing(v)), watermark, v["F"])
 
 
+def _admitted(gate: Gate, v: Values) -> Condition:
+    """Whether the gate lets the request in and the shortest first chunk, one token, is granted."""
+    first = num_tokens_need_slot(0, 1, v["L"], v["M"])
+    return both(_passes(gate, v), _granted(first, v, _nothing(v)))
+
+
 def _granted(slots: Num, v: Values, held: Sequence[Num], watermark: Num = 0) -> Condition:
     """Whether an allocation is granted when F blocks are shared by nobody but this request."""
     free = v["F"]
@@ -185,10 +191,7 @@ PASSED = Assumption(
 ADMITTED = Assumption(
     "admitted",
     "the request was admitted: the gate let it in, and a first chunk was granted",
-    lambda gate, v: both(
-        _passes(gate, v),
-        _granted(num_tokens_need_slot(0, 1, v["L"], v["M"]), v, _nothing(v)),
-    ),
+    lambda gate, v: _admitted(gate, v),
 )
 CHUNK = Assumption(
     "chunk",
@@ -300,7 +303,11 @@ def lemmas() -> list[Obligation]:
 
 
 def sufficiency(*, speculating: bool, groups: int = 1) -> list[Obligation]:
-    """Base, step and decode step of the induction over the chunks of a prefill."""
+    """Base, step and decode step of the induction over the chunks of a prefill.
+
+    The invariant: of the F blocks free at admission the request holds, per group, no more than the
+    gate counted, and nobody else took one.
+    """
     common = (SPECULATING,) if speculating else ()
     sizes, held = _names("B", groups), _names("h", groups)
     return [
@@ -316,6 +323,17 @@ def sufficiency(*, speculating: bool, groups: int = 1) -> list[Obligation]:
                 _granted(_first_slots(v), v, _nothing(v), v["W"]),
                 _within_gate(gate, v, grown(_first_slots(v), _sizes(v), _nothing(v))),
             ),
+        ),
+        Obligation(
+            1,
+            "padded-first-chunk" + _suffix(groups),
+            "a request of one token that is padded to 1 + k tokens at admission (R21) is granted "
+            "them, and what is then held is within what the gate counted",
+            "T = 1, k+2 <= M, sum_g cdiv(G, B_g) + W <= F  =>  "
+            "sum_g cdiv(min(1+k+L, M), B_g) + W <= F",
+            (*sizes, "k", "L", "W", "F", "M"),
+            (*common, _of_one_token(PASSED)),
+            lambda gate, v: implies(v["k"] + 2 <= v["M"], _padded(gate, {**v, "T": 1})),
         ),
         Obligation(
             1,
@@ -341,6 +359,19 @@ def sufficiency(*, speculating: bool, groups: int = 1) -> list[Obligation]:
             lambda gate, v: _granted(_decode_slots(v, v["d"]), v, _held(v)),
         ),
     ]
+
+
+def _of_one_token(assumption: Assumption) -> Assumption:
+    """The assumption about a request of one token."""
+    return replace(assumption, holds=lambda gate, v: assumption.holds(gate, {**v, "T": 1}))
+
+
+def _padded(gate: Gate, v: Values) -> Condition:
+    slots = num_tokens_need_slot(0, 1 + v["k"], v["L"], v["M"])
+    return both(
+        _granted(slots, v, _nothing(v), v["W"]),
+        _within_gate(gate, v, grown(slots, _sizes(v), _nothing(v))),
+    )
 
 
 # --- 2. tightness ------------------------------------------------------------------------------
@@ -378,15 +409,16 @@ def tightness() -> list[Obligation]:
 
     def witness(gate: Gate, v: Values) -> Condition:
         margin = MarginGate(v["m"])
+        tokens = 1 + v["L"]
         case: dict[str, Num] = {
-            "B": v["m"] + 1,
-            "T": 1,
+            "B": tokens + v["m"],
+            "T": tokens,
             "k": v["k"],
             "L": v["L"],
-            "M": v["k"] + v["L"] + 3,
+            "M": tokens + v["k"] + v["L"] + 2,
             "F": 1,
         }
-        return both(_passes(margin, case), _window_fails(case))
+        return both(_admitted(margin, case), _window_fails(case))
 
     def failing(v: Values) -> Condition:
         return both(_passes(MarginGate(v["m"]), v), _window_fails(v))
@@ -395,9 +427,9 @@ def tightness() -> list[Obligation]:
         Obligation(
             2,
             "every-smaller-margin-fails",
-            "for every margin below 1 + k + L there is a request that passes and preempts itself: "
-            "one token, blocks of m + 1, one block free",
-            "0 <= m < 1+k+L  =>  B = m+1, T = 1, F = 1, M = k+L+3 passes the gate and fails",
+            "for every margin below 1 + k + L there is a request that is admitted with its first "
+            "token and preempts itself: 1 + L tokens, one free block of as many and the margin",
+            "0 <= m < 1+k+L  =>  T = 1+L, B = T+m, F = 1, M = T+k+L+2 is admitted and fails",
             ("m", "k", "L"),
             (
                 Assumption(
@@ -449,8 +481,8 @@ def in_failing_set(v: Values) -> Condition:
 def last_chunk(theorem: int, groups: int = 1, *, always: bool = False) -> list[Obligation]:
     """Under exclusive batching a prefill runs alone, so its last chunk succeeds and emits.
 
-    The first two parts of sufficiency, with or without speculation: of a gate only the lookahead
-    is asked.
+    The chunks of sufficiency, with or without speculation (vllm-rbln never pads, R38): of a gate
+    only the lookahead is asked.
     """
     return [
         Obligation(
@@ -462,7 +494,8 @@ def last_chunk(theorem: int, groups: int = 1, *, always: bool = False) -> list[O
             chunk.assumptions if always else (*chunk.assumptions, NO_DRAFTER),
             chunk.goal,
         )
-        for chunk in sufficiency(speculating=False, groups=groups)[:2]
+        for chunk in sufficiency(speculating=False, groups=groups)
+        if chunk.name.startswith(("first-chunk", "every-chunk"))
     ]
 
 
@@ -572,6 +605,23 @@ def no_livelock_exclusive(groups: int = 1, *, always: bool = False) -> list[Obli
     """The rank (not arrived, waiting, T - c of the prefill alone) falls, or a token is emitted."""
     return [
         *last_chunk(5, groups, always=always),
+        Obligation(
+            5,
+            "decode-emits",
+            "in a step of decodes the oldest one, once granted its blocks, emits a token",
+            "C >= 1, T <= M-1, c = T-1  =>  c + min(T+d-c, M-c-1, C) >= T",
+            ("T", "c", "d", "C", "M"),
+            (
+                Assumption(
+                    "decode",
+                    "a decode has one token to compute (R33), and its drafts",
+                    lambda gate, v: same(v["c"] + 1, v["T"]),
+                ),
+            ),
+            lambda gate, v: (
+                v["c"] + minimum(decode_tokens(v["T"], v["d"], v["c"], v["M"]), v["C"]) >= v["T"]
+            ),
+        ),
         _head_is_granted(5, groups),
         _pops_end(5),
         _idle_admits(5, groups),

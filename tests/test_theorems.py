@@ -26,10 +26,11 @@ from properties.theorems import Obligation, in_failing_set, obligations
 from properties.verdict import Verdict
 
 CORRECTED = ("first-decode-step", "first-decode-step-always")
+NO_DECODE_STEP = {(1, "padded-first-chunk"), (1, "first-decode-step")}
 REFUTED = {
-    "none": {(1, "first-chunk"), (1, "every-chunk"), (1, "first-decode-step")},
-    "prompt-only": {(1, "first-chunk"), (1, "every-chunk"), (1, "first-decode-step")},
-    "lookahead-only": {(1, "first-decode-step")},
+    "none": {(1, "first-chunk"), (1, "every-chunk"), *NO_DECODE_STEP},
+    "prompt-only": {(1, "first-chunk"), (1, "every-chunk"), *NO_DECODE_STEP},
+    "lookahead-only": NO_DECODE_STEP,
 }
 LONE_PREFILL = {
     (theorem, f"lone-prefill-{chunk}")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from checker.trace import TraceStep
 from models.config import Blocks, Scenario
-from models.scheduler import Admitted, Allocated, Evicted, Preempted, Refused
-from models.state import FINISHED, Status
+from models.scheduler import Admitted, Allocated, Evicted, Preempted, Refused, SchedulerOutput
+from models.state import FINISHED, State, Status
 
 
 def narrate(scenario: Scenario, step: TraceStep) -> list[str]:
@@ -15,19 +15,20 @@ def narrate(scenario: Scenario, step: TraceStep) -> list[str]:
     ids = [spec.id for spec in scenario.requests]
     return [
         *(f"{ids[index]} arrives with {prompt} tokens" for index, prompt in step.arrived.items()),
-        *_decisions(scenario, step),
+        *decisions(scenario, step.before, step.output),
         *_work(scenario, step),
     ]
 
 
-def _decisions(scenario: Scenario, step: TraceStep) -> Iterator[str]:
+def decisions(scenario: Scenario, before: State, output: SchedulerOutput) -> Iterator[str]:
+    """What the scheduler preempted, refused, admitted and threw out of a step."""
     ids = [spec.id for spec in scenario.requests]
-    evicted = [ids[event.request] for event in step.output.events if isinstance(event, Evicted)]
-    for event in step.output.events:
+    evicted = [ids[event.request] for event in output.events if isinstance(event, Evicted)]
+    for event in output.events:
         match event:
             case Preempted(victim, by, computed, slots, needed, free):
                 whom = "itself" if victim == by else ids[victim]
-                need = _need(step.before.requests[by].blocks, needed)
+                need = _need(before.requests[by].blocks, needed)
                 have = "none" if free == 0 else f"{free}"
                 yield (
                     f"{ids[by]} needs {need} for {slots} slots, {have} free: "

@@ -85,7 +85,7 @@ def replay(scenario: Scenario, states: Sequence[State], *, loop_start: int | Non
             after = following[0] if following else state
         if after not in following and following:
             raise ReplayError(f"step {number} of the run is not a step of the model")
-        steps.append(_step(scenario, previous, state, output, after))
+        steps.append(take_step(scenario, previous, state, output, after))
         previous = state
     trace = Trace(scenario, tuple(steps), loop_start)
     if loop_start is not None and any(step.emitted for step in steps[loop_start:]):
@@ -93,13 +93,14 @@ def replay(scenario: Scenario, states: Sequence[State], *, loop_start: int | Non
     return trace
 
 
-def _step(
+def take_step(
     scenario: Scenario,
     previous: State | None,
     state: State,
     output: SchedulerOutput,
     following: State,
 ) -> TraceStep:
+    """The record of the step from ``state`` to ``following``, reached from ``previous``."""
     arrived = {
         index: request.prompt
         for index, request in enumerate(state.requests)
@@ -115,12 +116,12 @@ def _step(
         tokens = output.scheduled.get(index)
         if tokens is None or not samples(request, tokens):
             continue
-        answers[index] = _answer(scenario, index, request, output, after[index])
+        answers[index] = least_answer(scenario, index, request, output, after[index])
         emitted[index] = _emitted(scenario, index, request, answers[index])
     return TraceStep(arrived, state, output, answers, after, emitted)
 
 
-def _answer(
+def least_answer(
     scenario: Scenario, index: int, request: Request, output: SchedulerOutput, after: Request
 ) -> Answer:
     """The least answer of the environment that leads from the step to ``after``."""

@@ -46,6 +46,44 @@ EXIT = {Verdict.PROVED: 0, Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.INCONC
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options; every field of a scenario is one."""
     parser.add_argument("--version", action="version", version=f"kvgate {version('kvgate')}")
+    scenario_options(parser)
+    search = parser.add_argument_group("the search")
+    search.add_argument("--max-states", type=positive, metavar="N", help="stop after N states")
+    search.add_argument("--max-seconds", type=_seconds, metavar="S", help="stop after S seconds")
+    search.add_argument(
+        "--max-memory", type=positive, metavar="MIB", help="stop at this resident memory"
+    )
+    search.add_argument(
+        "--no-graph",
+        action="store_true",
+        help="do not keep the transitions: less memory, but no exact worst case of recompute",
+    )
+    search.add_argument(
+        "--walks",
+        type=positive,
+        metavar="N",
+        help="do not enumerate: N random runs, shrunk if one violates; never says HOLDS",
+    )
+    search.add_argument(
+        "--no-theorems",
+        action="store_true",
+        help="only explore: leave out what the theorems say of the gate for all sizes",
+    )
+    search.add_argument("--seed", type=int, metavar="N", help="seed of --walks (default: 0)")
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=("text", "json"), default="text")
+    output.add_argument(
+        "--trace",
+        metavar="PROPERTY",
+        help="the property whose counterexample to show (default: the gravest violated; all, none)",
+    )
+    output.add_argument(
+        "--print-scenario", action="store_true", help="print the scenario as a TOML file and stop"
+    )
+
+
+def scenario_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what to check; ``scenarios`` reads them."""
     source = parser.add_argument_group("what to check")
     source.add_argument(
         "--scheduler",
@@ -81,58 +119,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
             metavar="VALUE",
             help=f"{unit}{field.doc}".replace("%", "%%"),
         )
-    search = parser.add_argument_group("the search")
-    search.add_argument("--max-states", type=_positive, metavar="N", help="stop after N states")
-    search.add_argument("--max-seconds", type=_seconds, metavar="S", help="stop after S seconds")
-    search.add_argument(
-        "--max-memory", type=_positive, metavar="MIB", help="stop at this resident memory"
-    )
-    search.add_argument(
-        "--no-graph",
-        action="store_true",
-        help="do not keep the transitions: less memory, but no exact worst case of recompute",
-    )
-    search.add_argument(
-        "--walks",
-        type=_positive,
-        metavar="N",
-        help="do not enumerate: N random runs, shrunk if one violates; never says HOLDS",
-    )
-    search.add_argument(
-        "--no-theorems",
-        action="store_true",
-        help="only explore: leave out what the theorems say of the gate for all sizes",
-    )
-    search.add_argument("--seed", type=int, metavar="N", help="seed of --walks (default: 0)")
-    output = parser.add_argument_group("output")
-    output.add_argument("--format", choices=("text", "json"), default="text")
-    output.add_argument(
-        "--trace",
-        metavar="PROPERTY",
-        help="the property whose counterexample to show (default: the gravest violated; all, none)",
-    )
-    output.add_argument(
-        "--print-scenario", action="store_true", help="print the scenario as a TOML file and stop"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Check what the options say; returns the exit code."""
     try:
         _sensible(args)
-        scenarios = list(_scenarios(args))
+        chosen = list(scenarios(args))
     except (ScenarioError, PolicyError) as error:
         return _wrong_input(error)
     if args.print_scenario:
-        if len(scenarios) > 1:
+        if len(chosen) > 1:
             return _wrong_input("--print-scenario: these are several; choose one --scheduler")
-        print(to_toml(to_document(*scenarios[0])), end="")
+        print(to_toml(to_document(*chosen[0])), end="")
         return 0
     results: list[tuple[CheckResult, str]] = []
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show every id
     show = _printer(args)
-    for scenario, policy in scenarios:
+    for scenario, policy in chosen:
         try:
             result = _check(args, scenario)
         except PolicyError as error:
@@ -185,7 +190,8 @@ def _sensible(args: argparse.Namespace) -> None:
             raise ScenarioError(f"{option}: does not go with --walks, which enumerates nothing")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """An option that is a count."""
     try:
         value = int(text)
     except ValueError:
@@ -205,7 +211,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _scenarios(args: argparse.Namespace) -> Iterator[tuple[Scenario, str]]:
+def scenarios(args: argparse.Namespace) -> Iterator[tuple[Scenario, str]]:
     """The scenarios to check, each with its policy as it was named."""
     changes = {
         field.path: parse_option(field, value)

@@ -209,7 +209,7 @@ DRAFTS = Assumption(
 ALONE = Assumption(
     "alone",
     "nobody else took a block since: of the F blocks free at admission the request holds h",
-    lambda gate, v: _within_gate(gate, v, _held(v)),
+    lambda gate, v: both(sum(_held(v)) <= v["F"], _within_gate(gate, v, _held(v))),
 )
 FITS_ALONE = Assumption(
     "fits-alone",

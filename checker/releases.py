@@ -98,6 +98,25 @@ def survey(engine: Engine, paths: Iterable[Path]) -> Survey:
     return Survey(tuple(runs), tuple(aspects), skipped)
 
 
+def record_again(engine: Engine, path: Path) -> Record | None:
+    """What the installed release does with the scenario of a recorded run, in the same format.
+
+    ``None`` if the run is of another scheduler, needs what the driver does not drive, or the
+    release refuses its settings.
+    """
+    recorded = read_run(path)
+    settings = recorded["scenario"]
+    if settings["batching"] != engine.name or not_driven(settings):
+        return None
+    scenario, scripts = scenario_of(settings)
+    try:
+        run = engine.start(scenario, _prompts(settings))
+    except EngineRefusedError:
+        return None
+    steps = len(recorded["trace"])
+    return {"scenario": settings, "trace": play(run, scenario, scripts, steps)}
+
+
 def play(run: Run, scenario: Scenario, scripts: Sequence[DraftScript], steps: int) -> list[Record]:
     """The records of the first steps of a run."""
     answers, records = scripted(scenario, scripts), []
@@ -111,6 +130,10 @@ def play(run: Run, scenario: Scenario, scripts: Sequence[DraftScript], steps: in
 def not_driven(settings: Record) -> str | None:
     """Why the driver cannot play a recorded run, if it cannot; prefix caching it can."""
     return not_covered({**settings, "prefix_caching": settings.get("sub_block_size") is not None})
+
+
+def _prompts(settings: Record) -> list[list[int]] | None:
+    return contents(settings) if settings["prefix_caching"] else None
 
 
 def contents(settings: Record) -> list[list[int]]:
@@ -127,7 +150,7 @@ def contents(settings: Record) -> list[list[int]]:
 def _play(engine: Engine, name: str, recorded: Record) -> Surveyed:
     scenario, scripts = scenario_of(recorded["scenario"])
     trace: list[Record] = recorded["trace"]
-    prompts = contents(recorded["scenario"]) if recorded["scenario"]["prefix_caching"] else None
+    prompts = _prompts(recorded["scenario"])
     try:
         real = play(engine.start(scenario, prompts), scenario, scripts, len(trace))
     except EngineRefusedError as error:

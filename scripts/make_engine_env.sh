@@ -20,19 +20,19 @@ case $name in
     vllm033) packages=(vllm==0.33.0) ;;
     *) echo "make_engine_env.sh: no such environment: $name (vllm032, rbln012, vllm033)" >&2; exit 2 ;;
 esac
-tests=(hypothesis networkx psutil pytest pytest-timeout rich)
 
 python=$folder/bin/python
 stamp=$folder/kvgate.stamp
-wanted=$(cat scripts/engine_requirements.txt; echo "$torch" "${packages[@]}" "${tests[@]}")
+wanted=$(cat scripts/engine_requirements.txt pyproject.toml; echo "$torch" "${packages[@]}")
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     rm -rf "$folder"
     python3 -m venv "$folder"
     pip=("$python" -m pip install --quiet --quiet --disable-pip-version-check)
     # The scheduler needs a small part of what vLLM depends on: that part is listed, the rest left out.
     "${pip[@]}" --no-deps -r scripts/engine_requirements.txt "$torch" "${packages[@]}"
-    "${pip[@]}" "${tests[@]}"
+    "${pip[@]}" -e '.[test]'
     printf '%s\n' "$wanted" > "$stamp"
 fi
+# The package is this folder's, also if the environment was made for another.
 "$python" -m pip install --quiet --quiet --disable-pip-version-check --no-deps -e .
 echo "$folder: $("$python" -c 'import sys; print("Python", sys.version.split()[0])'), ${packages[*]}"

@@ -27,13 +27,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("vllm", "rbln"),
         help="play the runs on the installed release instead: which rules it keeps, where it departs",
     )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FOLDER",
+        help="with --engine: write what the installed release does, as recorded runs",
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare every run; 0 only if at least one was compared and all agree."""
+    if args.record and not args.engine:
+        print("check conform: --record needs --engine", file=sys.stderr)
+        return 2
     if args.engine:
-        return _survey(args)
+        return _record(args) if args.record else _survey(args)
     from checker.conform import RecordError, compare
 
     try:
@@ -77,6 +86,31 @@ def _survey(args: argparse.Namespace) -> int:
     else:
         survey_text(engine, found)
     return 1 if found.departing else 0
+
+
+def _record(args: argparse.Namespace) -> int:
+    """Write what the installed release does with the scenarios of recorded runs."""
+    from checker.conform import RecordError
+    from checker.engines.driver import EngineError, load
+    from checker.releases import record_again
+
+    try:
+        engine = load(args.engine)
+        args.record.mkdir(parents=True, exist_ok=True)
+        written = 0
+        for path in _files(args.paths):
+            if (run := record_again(engine, path)) is not None:
+                target = args.record / f"{path.parent.name}-{path.name}"
+                target.write_text(json.dumps(run, separators=(",", ":")) + "\n", encoding="utf-8")
+                written += 1
+    except (RecordError, EngineError) as error:
+        print(f"check conform: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"check conform: {args.record}: {error.strerror}", file=sys.stderr)
+        return 2
+    print(f"{written} runs of {engine.name} {engine.release} written to {args.record}")
+    return 0 if written else 2
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -60,13 +61,14 @@ def row(named: str) -> list[str]:
 
 
 def refuted() -> str:
-    """The least counterexample of every obligation that a gate does not have."""
-    rows = [
-        [f"`{gate.name}`", title(o), example(_proof(gate.name, title(o)).example)]
-        for gate in GATES.values()
-        for o in _of(gate)
-        if _proof(gate.name, title(o)).verdict is Verdict.VIOLATED
-    ]
+    """The least counterexample of every obligation that a gate does not have, with one group."""
+    rows = []
+    for gate in GATES.values():
+        forms = {_form(o): o for o in reversed(obligations(gate, groups=(1,)))}
+        for obligation in reversed(forms.values()):
+            proof = _proof(gate.name, title(obligation))
+            if proof.verdict is Verdict.VIOLATED:
+                rows.append([f"`{gate.name}`", title(obligation), example(proof.example)])
     return _markdown([["gate", "obligation", "least counterexample"], *rows])
 
 
@@ -105,6 +107,9 @@ def sections(gate: Gate) -> Iterator[str]:
 def section(obligation: Obligation, gate: Gate) -> str:
     """An obligation, numbers that satisfy all its assumptions, and what happens without each."""
     of = "" if gate is CORRECTED[0] else f" of `{gate.name}`"
+    obligation = replace(
+        obligation, integers=False
+    )  # natural numbers, of which there are least ones
     least = witness(obligation, gate)
     text = [
         f"**{title(obligation)}**{of}: {obligation.words}.",

@@ -25,7 +25,7 @@ KINDS_OF: dict[str, tuple[str, ...]] = {
     "models/rbln.py": ("rbln",),
     "checker/fields.py": (),
 }
-PACKAGES = ("models", "checker")
+PACKAGES = ("models", "checker", "properties")
 MODULES = (
     "config",
     "environment",
@@ -82,15 +82,18 @@ class Model:
         return self._modules[name]
 
 
-def load(mutants: Sequence[Mutant] = ()) -> Model:
-    """Import a copy of the model with the edits of ``mutants`` made."""
+def load(mutants: Sequence[Mutant] = (), also: Sequence[str] = ()) -> Model:
+    """Import a copy of the model with the edits of ``mutants`` made.
+
+    ``also`` has further modules to be imported over it, by their full names.
+    """
     finder = _EditedSource({mutant.file: mutant.source for mutant in mutants})
     real = _take_out_modules()
     sys.meta_path.insert(0, finder)
     try:
         modules = {name: importlib.import_module(f"models.{name}") for name in MODULES}
-        for name in ("conform", "fields"):
-            modules[name] = importlib.import_module(f"checker.{name}")
+        for name in ("checker.conform", "checker.fields", *also):
+            modules[name.rpartition(".")[2]] = importlib.import_module(name)
     finally:
         sys.meta_path.remove(finder)
         _take_out_modules()

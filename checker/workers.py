@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -42,7 +42,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def carry_out(tasks: Sequence[Task], jobs: int) -> Iterator[Done]:
+def carry_out(tasks: Sequence[Task], jobs: int) -> Generator[Done, None, None]:
     """Carry tasks out, in whatever order they end; in this process if one job is enough."""
     if min(jobs, len(tasks)) <= 1:
         yield from map(_attempt, tasks)

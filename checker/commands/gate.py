@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from checker.outputs import FILE_HELP, REPORTS
+
 if TYPE_CHECKING:
     from checker.gating import ObligationResult
     from checker.obligations import Obligation
@@ -52,13 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("text", "json", "junit", "github", "markdown"),
+        choices=("text", *REPORTS),
         default="text",
         help="what stdout has; github is the text with annotations",
     )
-    parser.add_argument(
-        "-o", dest="output", action="append", metavar="FILE", help="also write a report to FILE"
-    )
+    parser.add_argument("-o", dest="output", action="append", metavar="FILE", help=FILE_HELP)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -259,9 +259,8 @@ class _Session:
         if store is None or done.fault is not None:
             return store
         try:
-            if self._keys([done.task]) == {
-                done.task: keys[done.task]
-            }:  # else the code changed meanwhile
+            # If not, the code was changed during the run.
+            if self._keys([done.task]) == {done.task: keys[done.task]}:
                 store.put(keys[done.task], done.findings)
         except StoreError as error:
             store.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checker.fields import FIELDS
+from checker.outputs import FILE_HELP, REPORTS, OutputError, targets, write
 from checker.policy import PolicyError
 from checker.scenario import (
     Document,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 NAME = "check"
 HELP = "explore a scenario and print the verdicts"
 DEFAULT = "prompt-only"  # the policy that is checked if none is named
+TERMINAL = ("text", "github")  # formats that have the text
 PIPE_WIDTH = 120  # columns where stdout is not a terminal
 EXIT = {Verdict.PROVED: 0, Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.INCONCLUSIVE: 3}
 
@@ -71,7 +73,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     search.add_argument("--seed", type=int, metavar="N", help="seed of --walks (default: 0)")
     output = parser.add_argument_group("output")
-    output.add_argument("--format", choices=("text", "json"), default="text")
+    output.add_argument(
+        "--format",
+        choices=("text", *REPORTS),
+        default="text",
+        help="what stdout has; github is the text with annotations",
+    )
+    output.add_argument("-o", dest="output", action="append", metavar="FILE", help=FILE_HELP)
     output.add_argument(
         "--trace",
         metavar="PROPERTY",
@@ -125,8 +133,9 @@ def run(args: argparse.Namespace) -> int:
     """Check what the options say; returns the exit code."""
     try:
         _sensible(args)
+        files = targets(args.output)
         chosen = list(scenarios(args))
-    except (ScenarioError, PolicyError) as error:
+    except (ScenarioError, PolicyError, OutputError) as error:
         return _wrong_input(error)
     if args.print_scenario:
         if len(chosen) > 1:
@@ -154,6 +163,11 @@ def run(args: argparse.Namespace) -> int:
         if _interrupted(result):
             break
     _finish(args, results)
+    try:
+        for file in files:
+            write(file, _report(file.format, results))
+    except OutputError as error:
+        return _wrong_input(error)
     if any(_interrupted(result) for result, _ in results):
         return 130
     return EXIT[worst(result.verdict for result, _ in results)]
@@ -175,8 +189,11 @@ def _sensible(args: argparse.Namespace) -> None:
     names = [prop.name for prop in PROPERTIES if prop.kind is not Kind.COVERAGE]
     if args.trace not in (None, "all", "none", *names):
         raise ScenarioError(f"--trace {args.trace}: no such property; there are {', '.join(names)}")
-    if args.trace is not None and args.format == "json":
-        raise ScenarioError("--trace: the JSON document has every counterexample")
+    if args.trace is not None and args.format not in TERMINAL:
+        name = "JSON" if args.format == "json" else args.format
+        raise ScenarioError(f"--trace: the {name} document has every counterexample")
+    if args.output and args.print_scenario:
+        raise ScenarioError("-o: does not go with --print-scenario, which checks nothing")
     if args.trace is not None and args.all_policies:
         raise ScenarioError("--trace: --all-policies shows no counterexample")
     if args.seed is not None and not args.walks:
@@ -282,7 +299,7 @@ def _explore(args: argparse.Namespace, scenario: Scenario) -> CheckResult:
 
 def _printer(args: argparse.Namespace) -> Callable[[CheckResult], None]:
     """How a result is printed as soon as it is there."""
-    if args.format == "json" or args.all_policies:
+    if args.format not in TERMINAL or args.all_policies:
         return lambda result: None
     from checker.render import render_check
 
@@ -313,13 +330,22 @@ def _shown(trace: str | None, result: CheckResult) -> list[PropertyResult]:
 
 
 def _finish(args: argparse.Namespace, results: list[tuple[CheckResult, str]]) -> None:
-    if args.format == "json":
-        import json
-
-        from checker.document import document
-
-        print(json.dumps(document(results), indent=1))
-    elif args.all_policies:
+    if args.format in TERMINAL and args.all_policies:
         from checker.render import render_policies
 
         render_policies(_console(), results)
+    if args.format != "text":
+        print(_report(args.format, results), end="")
+
+
+def _report(name: str, results: list[tuple[CheckResult, str]]) -> str:
+    """A report by the name of its format."""
+    import json
+
+    from checker.document import document
+    from checker.outputs import renderers
+    from checker.outputs.cases import check_cases
+
+    return renderers(
+        lambda: check_cases(results), lambda: json.dumps(document(results), indent=1) + "\n"
+    )[name]()

@@ -23,7 +23,8 @@ esac
 
 python=$folder/bin/python
 stamp=$folder/kvgate.stamp
-wanted=$(cat scripts/engine_requirements.txt pyproject.toml; echo "$torch" "${packages[@]}")
+wanted=$(cat scripts/engine_requirements.txt; sed -n '/^dependencies/,/^]/p; /^test =/,/^]/p' pyproject.toml
+    echo "$torch" "${packages[@]}")
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     rm -rf "$folder"
     python3 -m venv "$folder"

@@ -56,6 +56,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             }
         )
 
+    @precondition(lambda self: _over(self.shadow))
+    @rule()
+    def rest(self) -> None:
+        """All requests have come and gone; hypothesis wants something to do until it ends the run."""
+
     def _arrive(self, data: st.DataObject, index: int) -> None:
         assert self.shadow is not None
         lengths = prompts(self.shadow.scenario.requests[index])
@@ -117,3 +122,7 @@ def _can_step(shadow: Shadow | None) -> bool:
     if shadow is None:
         return False
     return shadow.state.busy or (shadow.scenario.fixed_arrivals and bool(shadow.absent))
+
+
+def _over(shadow: Shadow | None) -> bool:
+    return not _free_to_arrive(shadow) and not _can_step(shadow)

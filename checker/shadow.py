@@ -383,6 +383,9 @@ def advance(
             )
         )
     running = tuple(index for index in output.running if after[index] is not FINISHED)
+    for index in running:  # a scheduler may admit a request and leave it out of the step
+        if after[index].status is not Status.RUNNING:
+            after[index] = after[index]._replace(status=Status.RUNNING)
     clock = tick(scenario, state.clock)
     return State(tuple(after), running, output.waiting, clock), emitted
 

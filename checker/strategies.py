@@ -8,6 +8,7 @@ request, blocks of two tokens, no speculation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -26,14 +27,17 @@ def gates() -> SearchStrategy[Gate]:
 
 def environments(*, eos: bool = True) -> SearchStrategy[Environment]:
     """What the environment may answer: bounds on accepted drafts, drafts proposed, ends."""
-    spans = st.tuples(st.integers(0, 2), st.integers(0, 2)).map(lambda s: (s[0], s[0] + s[1]))
-    anything: SearchStrategy[tuple[int, int | None]] = st.just((0, None))
-    return st.builds(
-        Environment,
-        accepted=anything | spans,
-        proposed=st.sampled_from(("always", "up-to")),
-        eos=st.booleans() if eos else st.just(False),
-    )
+    return _environments(eos)
+
+
+@st.composite
+def _environments(draw: DrawFn, eos: bool) -> Environment:
+    accepted: tuple[int, int | None] = (0, None)
+    if draw(st.booleans()):
+        least = draw(st.integers(0, 2))
+        accepted = (least, least + draw(st.integers(0, 2)))
+    proposed: Literal["always", "up-to"] = "up-to" if draw(st.booleans()) else "always"
+    return Environment(accepted, proposed, eos and draw(st.booleans()))
 
 
 def answers(scenario: Scenario, drafts: int) -> SearchStrategy[Answer]:
@@ -44,12 +48,11 @@ def answers(scenario: Scenario, drafts: int) -> SearchStrategy[Answer]:
     environment = scenario.environment
     accepted = accepted_drafts(environment, drafts)
     proposed = proposed_drafts(environment, scenario.engine.num_spec_tokens)
-    return st.builds(
-        Answer,
-        accepted=st.integers(accepted[0], accepted[-1]),
-        proposed=st.integers(proposed[0], proposed[-1]),
-        eos=st.booleans() if environment.eos else st.just(False),
-    )
+    return st.tuples(
+        st.integers(accepted[0], accepted[-1]),
+        st.integers(proposed[0], proposed[-1]),
+        st.booleans() if environment.eos else st.just(False),
+    ).map(Answer._make)
 
 
 @st.composite

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from models.gates import GATES, Gate
-from properties.theorems import Obligation, obligations
+from properties.theorems import CLOSED_FORM, Obligation, obligations
 
 ROOT = Path(__file__).parent.parent
 TABLES: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "theorem_table.py"))
@@ -62,3 +62,7 @@ def test_every_assumption_is_needed_and_in_words(page: str) -> None:
     explained = set(re.findall(r"`([a-z-]+)`", table))
     assert names - explained == set()
     assert "not needed" not in page.partition("### Not vacuous")[2]
+
+
+def test_the_closed_form_is_on_the_page(page: str) -> None:
+    assert CLOSED_FORM in page.replace("*", "")

@@ -7,7 +7,8 @@ out.
 
 Letters: B block size, T tokens of a request (prompt and outputs so far), k drafts, L lookahead,
 M max_model_len, F free blocks at admission, W watermark blocks, c tokens computed, n tokens of a
-chunk, d drafts of a decode step, m margin, C max_num_batched_tokens, S draft slots.
+chunk, d drafts of a decode step, h blocks held, o blocks that others took since the admission, m
+margin, C max_num_batched_tokens, S draft slots.
 """
 
 from __future__ import annotations
@@ -145,9 +146,11 @@ def _admitted(gate: Gate, v: Values) -> Condition:
     return both(_passes(gate, v), _granted(first, v, _nothing(v)))
 
 
-def _granted(slots: Num, v: Values, held: Sequence[Num], watermark: Num = 0) -> Condition:
-    """Whether an allocation is granted when F blocks are shared by nobody but this request."""
-    free = v["F"]
+def _granted(
+    slots: Num, v: Values, held: Sequence[Num], watermark: Num = 0, taken: Num = 0
+) -> Condition:
+    """Whether an allocation is granted: of F blocks this request holds some, others took some."""
+    free = v["F"] - taken
     for have in held:
         free = free - have
     return fits(num_blocks_to_allocate(slots, _sizes(v), held), watermark, free)
@@ -208,7 +211,12 @@ DRAFTS = Assumption(
 )
 ALONE = Assumption(
     "alone",
-    "nobody else took a block since: of the F blocks free at admission the request holds h",
+    "nobody else took a block since the admission",
+    lambda gate, v: same(v["o"], 0),
+)
+WITHIN = Assumption(
+    "within",
+    "of the F blocks free at admission the request holds h, in no group more than the gate counted",
     lambda gate, v: both(sum(_held(v)) <= v["F"], _within_gate(gate, v, _held(v))),
 )
 FITS_ALONE = Assumption(
@@ -340,11 +348,12 @@ def sufficiency(*, speculating: bool, groups: int = 1) -> list[Obligation]:
             "every-chunk" + _suffix(groups),
             "every later chunk is granted, and what is then held is still within what the gate "
             "counted",
-            "h_g <= cdiv(G, B_g)  =>  sum_g max(cdiv(min(c+n+L, M), B_g) - h_g, 0) <= F - sum_g h_g",
-            (*sizes, "T", "k", "L", "c", "n", *held, "F", "M"),
-            (*common, ADMITTED, CHUNK, ALONE),
+            "h_g <= cdiv(G, B_g), o = 0  =>  "
+            "sum_g max(cdiv(min(c+n+L, M), B_g) - h_g, 0) <= F - o - sum_g h_g",
+            (*sizes, "T", "k", "L", "c", "n", *held, "o", "F", "M"),
+            (*common, ADMITTED, CHUNK, ALONE, WITHIN),
             lambda gate, v: both(
-                _granted(_prefill_slots(v), v, _held(v)),
+                _granted(_prefill_slots(v), v, _held(v), taken=v["o"]),
                 _within_gate(gate, v, grown(_prefill_slots(v), _sizes(v), _held(v))),
             ),
         ),
@@ -352,11 +361,12 @@ def sufficiency(*, speculating: bool, groups: int = 1) -> list[Obligation]:
             1,
             "first-decode-step" + _suffix(groups),
             "the first decode step is granted, whatever number of drafts is scheduled",
-            "h_g <= cdiv(G, B_g), d <= k  =>  sum_g max(cdiv(s, B_g) - h_g, 0) <= F - sum_g h_g "
+            "h_g <= cdiv(G, B_g), o = 0, d <= k  =>  "
+            "sum_g max(cdiv(s, B_g) - h_g, 0) <= F - o - sum_g h_g "
             "with s = min(T + min(1+d, M-T-1) + L, M)",
-            (*sizes, "T", "k", "L", "d", *held, "F", "M"),
-            (*common, ADMITTED, DRAFTS, ALONE),
-            lambda gate, v: _granted(_decode_slots(v, v["d"]), v, _held(v)),
+            (*sizes, "T", "k", "L", "d", *held, "o", "F", "M"),
+            (*common, ADMITTED, DRAFTS, ALONE, WITHIN),
+            lambda gate, v: _granted(_decode_slots(v, v["d"]), v, _held(v), taken=v["o"]),
         ),
     ]
 

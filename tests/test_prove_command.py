@@ -52,7 +52,10 @@ def test_a_refuted_gate_exits_1_with_its_least_counterexample_and_the_model() ->
     lines = outcome.out.splitlines()
     at = next(n for n, line in enumerate(lines) if "1 first-decode-step " in line)
     assert lines[at].startswith("VIOLATED ")
-    assert lines[at + 1].strip() == "least: B = 1, T = 1, k = 1, L = 0, d = 0, h = 0, F = 1, M = 3"
+    assert (
+        lines[at + 1].strip()
+        == "least: B = 1, T = 1, k = 1, L = 0, d = 0, h = 0, o = 0, F = 1, M = 3"
+    )
     assert lines[at + 2].strip().startswith("in the model: no-self-preemption, step 1: ")
     assert lines[-1].startswith("VIOLATED: lookahead-only, ")
     assert outcome.code == 1
@@ -70,12 +73,12 @@ def test_the_document_has_everything() -> None:
     assert found["verdict"] == "VIOLATED"
     by_name = {o["name"]: o for o in found["obligations"]}
     decode = by_name["first-decode-step"]
-    assert decode["assumptions"].keys() == {"speculating", "admitted", "drafts", "alone"}
+    assert decode["assumptions"].keys() == {"speculating", "admitted", "drafts", "alone", "within"}
     assert "cdiv(G, B_g)" in decode["mathematics"]
     assert decode["statement"].startswith("the first decode step is granted")
     assert decode["required"] is True
     assert decode["z3"]["answer"] == decode["cvc5"]["answer"] == "sat"
-    assert decode["example"] == dict(zip("BTkLdhFM", (1, 1, 1, 0, 0, 0, 1, 3), strict=True))
+    assert decode["example"] == dict(zip("BTkLdhoFM", (1, 1, 1, 0, 0, 0, 0, 1, 3), strict=True))
     assert decode["in_the_model"].startswith("no-self-preemption, step 1: v preempts itself")
 
 

@@ -92,7 +92,7 @@ def test_least_counterexamples_are_least() -> None:
         if all(assumptions) and not goal:
             break
     assert prove(obligation, gate).example == values
-    assert values == {"B": 1, "T": 1, "k": 1, "L": 0, "d": 0, "h": 0, "F": 1, "M": 3}
+    assert values == {"B": 1, "T": 1, "k": 1, "L": 0, "d": 0, "h": 0, "o": 0, "F": 1, "M": 3}
 
 
 @pytest.mark.parametrize("policy", CORRECTED)
@@ -139,6 +139,16 @@ def test_the_failing_prompts_of_block_16_and_two_free_blocks(
         )
     ]
     assert found == list(failing)
+
+
+@pytest.mark.parametrize("name", ["every-chunk", "first-decode-step"])
+def test_contention_breaks_the_window_of_any_gate(name: str) -> None:
+    """What the gate counted, and somebody took one of the blocks since."""
+    proof = prove(named("first-decode-step", name).without("alone"), GATES["first-decode-step"])
+    assert proof.verdict is Verdict.VIOLATED
+    assert proof.example is not None
+    assert proof.example["o"] >= 1
+    assert proof.example["h"] <= proof.example["F"]
 
 
 def test_smt2_scripts_say_what_z3_says() -> None:

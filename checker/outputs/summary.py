@@ -8,6 +8,9 @@ from itertools import groupby
 from checker.outputs.cases import Case, Outcome, trace_rows
 
 MOST_TRACES = 10  # a step summary may have 1 MiB
+PLAIN = {ord(mark): f"&#{ord(mark)};" for mark in "&<>|@\\"} | {
+    ord(mark): f"\\{mark}" for mark in "`*_[]#~"
+}
 MARKS = {Outcome.PASSED: "✅", Outcome.FAILED: "❌", Outcome.INCONCLUSIVE: "❓"}
 
 
@@ -63,7 +66,4 @@ def _row(cells: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     """Text that stands as it is in a cell: no HTML, no Markdown, no new column or row."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    for mark in "\\`*_[]|#~@":
-        text = text.replace(mark, f"&#{ord(mark)};" if mark in "@|\\" else f"\\{mark}")
-    return "<br>".join(text.splitlines())
+    return "<br>".join(line.translate(PLAIN) for line in text.splitlines())

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import pkgutil
 import sys
+import traceback
 from collections.abc import Sequence
 
 from checker import commands
@@ -68,7 +69,18 @@ def _subcommand(name: str, arguments: list[str]) -> int:
     module = importlib.import_module(f"checker.commands.{name.replace('-', '_')}")
     parser = argparse.ArgumentParser(prog=f"check {name}", description=module.HELP)
     module.configure(parser)
-    code: int = module.run(parser.parse_args(arguments))
+    args = parser.parse_args(arguments)
+    try:
+        code: int = module.run(args)
+    except BrokenPipeError:
+        raise
+    except OverflowError as error:
+        print(f"check {name}: no verdict: {error}", file=sys.stderr)
+        return EXIT_INCONCLUSIVE
+    except Exception:  # exit code 1 means a violation, never this
+        traceback.print_exc()
+        print(f"check {name}: a fault of the checker, please report it", file=sys.stderr)
+        return EXIT_INCONCLUSIVE
     return code
 
 

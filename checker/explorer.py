@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import islice, pairwise, product
 from math import prod
 from typing import Any, TypeAlias
@@ -63,12 +62,11 @@ class Walk:
     def __init__(self, result: CheckResult, policy: str) -> None:
         self.scenario: Scenario = result.scenario
         self._result = result
-        self._policy = policy
+        self.overview = self._overview(policy)
 
-    @cached_property
-    def overview(self) -> Json:
+    def _overview(self, policy: str) -> Json:
         """The scenario, its verdicts, and a path to every violation."""
-        scenario = to_document(self.scenario, self._policy)
+        scenario = to_document(self.scenario, policy)
         text = json.dumps(scenario, sort_keys=True)
         return {
             "key": hashlib.sha256(text.encode()).hexdigest()[:8],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,8 +78,14 @@ def chosen_form(args: argparse.Namespace, forms: tuple[str, ...], default: str) 
 
 def write(path: Path | None, text: str, command: str, what: str) -> int:
     """Write to a file, and say what, or to standard output; returns the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What is written says that it is UTF-8; a terminal may not be able to show every name.
+        if path is None:
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        sys.stdout.reconfigure(errors="replace")
     if path is None:
         sys.stdout.write(text)
+        sys.stdout.flush()
         return 0
     try:
         path.write_text(text, encoding="utf-8", newline="\n")

@@ -14,6 +14,7 @@ from checker.engines.driver import rbln_release, vllm_release
 from checker.engines.vllm import VllmEngine
 from checker.engines.watch import Notes
 from models.config import Scenario, SchedulerName
+from models.gates import GATES
 
 
 class RblnEngine(VllmEngine):
@@ -28,7 +29,7 @@ class RblnEngine(VllmEngine):
 
     def gate(self, scenario: Scenario) -> Notes:
         """The wrapper around the gate, which has no switch here: ``none`` needs it too (R38)."""
-        if scenario.engine.gate.name == "prompt-only":
+        if scenario.engine.gate is GATES["prompt-only"]:
             return Notes()
         return Notes(scenario.engine.gate_tokens)
 

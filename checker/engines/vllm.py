@@ -43,6 +43,7 @@ from checker.engines.driver import (
 )
 from checker.engines.watch import Notes, watch
 from models.config import Scenario, SchedulerName
+from models.gates import GATES
 
 TOKEN, DRAFT, EOS = 7, 8, 9
 LONGEST = 1 << 20
@@ -85,7 +86,7 @@ class VllmEngine:
 
     def gate(self, scenario: Scenario) -> Notes:
         """The wrapper around the gate; the released gate and the engine's own switch need none."""
-        if scenario.engine.gate.name in ("prompt-only", "none"):
+        if scenario.engine.gate in (GATES["prompt-only"], GATES["none"]):
             return Notes()
         return Notes(scenario.engine.gate_tokens)
 
@@ -131,7 +132,7 @@ class VllmEngine:
                 async_scheduling=False,
                 watermark=engine.watermark,
                 policy="priority" if engine.priority_policy else "fcfs",
-                scheduler_reserve_full_isl=engine.gate.name != "none",
+                scheduler_reserve_full_isl=engine.gate is not GATES["none"],
             ),
             speculative_config=_speculation(scenario, model, parallel),
         )

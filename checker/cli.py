@@ -8,8 +8,10 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 from checker import commands
+from checker.words import EXIT_CODES, VERDICTS
 
 EXIT_OK, EXIT_VIOLATED, EXIT_INPUT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -21,14 +23,10 @@ with the verdict that none does.
 
 EPILOG = """\
 verdicts
-  PROVED        a theorem, for all parameters, with its assumptions (check prove)
-  HOLDS         every reachable state of this instance was explored
-  VIOLATED      a run shows it; it was replayed before it is shown
-  INCONCLUSIVE  a limit was met; the evidence says which figure to raise
+{verdicts}
 
 exit codes
-  0 every property holds   1 one is violated   2 the input is wrong   3 inconclusive
-  130 interrupted
+{codes}
 
 examples
   check --policy prompt-only                  the gate as vLLM ships it, under both schedulers
@@ -37,7 +35,10 @@ examples
   check --preset vllm-eagle --usable-blocks 5 --request id=v,prompt=26..33,max_tokens=4
   check --scenario deployment.toml --format json
   check --all-policies                        every policy side by side
-"""
+""".format(
+    verdicts="\n".join(f"  {name:<13} {evidence}" for name, evidence in VERDICTS.items()),
+    codes="\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items()),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,6 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_OK
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_INPUT, f"{self.prog}: {message}; {self.prog} --help has all options\n")
+
+
 def command_names() -> list[str]:
     """The subcommands, each a module of ``checker.commands``."""
     return sorted(
@@ -67,7 +75,7 @@ def command_names() -> list[str]:
 
 def _subcommand(name: str, arguments: list[str]) -> int:
     module = importlib.import_module(f"checker.commands.{name.replace('-', '_')}")
-    parser = argparse.ArgumentParser(prog=f"check {name}", description=module.HELP)
+    parser = _Parser(prog=f"check {name}", description=module.HELP)
     module.configure(parser)
     args = parser.parse_args(arguments)
     try:
@@ -91,7 +99,7 @@ def _check(arguments: list[str], names: list[str]) -> int:
     for name in names:
         module = importlib.import_module(f"checker.commands.{name.replace('-', '_')}")
         lines.append(f"  check {name:<10} {module.HELP}")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="check",
         description=DESCRIPTION,
         epilog=EPILOG + "\nother commands (each has its own --help)\n" + "\n".join(lines),

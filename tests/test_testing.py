@@ -399,7 +399,7 @@ class Reserving:
                 self.took[id] = took
                 budget -= took
         size = self._whole()
-        blocks = {id: (size,) for id in self.running} | {id: (0,) for id in self.waiting}
+        blocks = dict.fromkeys(self.running, (size,)) | dict.fromkeys(self.waiting, (0,))
         return Decision(self.took, self.running, self.waiting, blocks, self.free)
 
     def update(self, answers: Mapping[str, Answer]) -> None:

@@ -28,6 +28,7 @@ from checker.scenario import (
     to_document,
     to_toml,
 )
+from checker.words import version_text
 from models.config import Scenario
 from models.gates import GATES
 from properties.verdict import Verdict, worst
@@ -47,7 +48,7 @@ EXIT = {Verdict.PROVED: 0, Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.INCONC
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options; every field of a scenario is one."""
-    parser.add_argument("--version", action="version", version=f"kvgate {version('kvgate')}")
+    parser.add_argument("--version", action="version", version=version_text(version("kvgate")))
     scenario_options(parser)
     search = parser.add_argument_group("the search")
     search.add_argument("--max-states", type=positive, metavar="N", help="stop after N states")

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from checker.explorer import PathError, Walk, parse_path
+from checker.policy import PolicyError
 
 ADDRESS = "127.0.0.1"
 PAGES = {
@@ -81,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _walk(self, words: str) -> None:
         try:
             view = self.server.walk.view(parse_path(words))
-        except PathError as error:
+        except (PathError, PolicyError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:
             traceback.print_exc()

@@ -424,6 +424,34 @@ def test_nothing_is_loaded_from_elsewhere(page: Page) -> None:
     assert all(url.startswith((page.url, "about:", "data:")) for url in asked), asked
 
 
+def test_ids_of_any_kind_are_shown_as_they_are(browser: Any) -> None:
+    names = ['<img src=x onerror="document.title=1">', "漢字 & é", "a'b\"c"]
+    requests = [{"id": name, "prompt": [3, 20], "max_tokens": 4} for name in names]
+    changes = {"scheduler.policy": "none", "requests": requests}
+    scenario = build(override(read_preset("vllm"), changes), "test")
+    result = check_scenario(scenario, limits=Limits(states=100))
+    with ExplorerServer(Walk(result, "none")) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        page = Page(browser, made.url)
+        page.open()
+        choose(page, "arrivals", len(walk_options(made)) - 1)
+        page.press("#take")
+        cells = browser.find_elements("css selector", "#state td:first-child")
+        assert [cell.text for cell in cells] == names
+        assert browser.title == "kvgate: a walk through the state graph"
+        page.press("#take")
+        made.shutdown()
+        made.socket.close()
+        browser.find_element("id", "take").click()
+        page.until(lambda: "lost its server" in page.text("#message"))
+
+
+def walk_options(server: ExplorerServer) -> list[Any]:
+    """Who may be there at the start."""
+    options: list[Any] = server.walk.view([])["choices"]["arrivals"]
+    return options
+
+
 def test_the_page_is_shipped() -> None:
     root = Path(__file__).parent.parent
     assert '"explorer_page/*"' in (root / "pyproject.toml").read_text(encoding="utf-8")

@@ -151,3 +151,18 @@ def test_every_state_is_in_one_column_and_too_many_are_refused() -> None:
     assert sorted(n for column in columns for n in column) == list(range(len(graph.nodes)))
     with pytest.raises(ValueError, match="at most 200"):
         svg(graph, "all")
+
+
+@pytest.mark.parametrize("command", ["graph", "picture", "explore"])
+def test_a_fault_of_the_checker_is_no_violation(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("broken")
+
+    monkeypatch.setattr("checker.outputs.graphs.explore", broken)
+    monkeypatch.setattr("checker.check.check", broken)
+    outcome = check.__wrapped__(command, *SMALL)
+    assert outcome.code == 3
+    assert "Traceback" in outcome.err
+    assert outcome.err.endswith(f"check {command}: a fault of the checker, please report it\n")

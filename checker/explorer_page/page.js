@@ -49,7 +49,15 @@ function go(path) {
 
 // --- drawing ----------------------------------------------------------------------------------
 
-async function draw() {
+const guarded = (act) => async (...given) => {
+  try {
+    await act(...given);
+  } catch (error) {
+    say(`The page has lost its server (${error.message}). Start check explore again and reload.`);
+  }
+};
+
+const draw = guarded(async () => {
   const mine = ++drawn;
   let words = "";
   let view;
@@ -69,7 +77,7 @@ async function draw() {
   $("choices").replaceChildren(...choices(view));
   $("history").replaceChildren(...history(view));
   document.body.dataset.path = view.path.join(".");
-}
+});
 
 function findings(view) {
   const found = (view.violates || []).map((one) =>
@@ -200,21 +208,17 @@ async function copy() {
   }
 }
 
-async function start() {
-  try {
-    overview = await ask("api/scenario");
-    overview.ids = overview.scenario.requests.map((request) => request.id);
-    $("instance").textContent = overview.instance;
-    $("properties").replaceChildren(...overview.properties.map(property));
-    $("choices").addEventListener("submit", take);
-    $("back").addEventListener("click", () => go(document.body.dataset.path.split(".").slice(0, -1)));
-    $("restart").addEventListener("click", () => go([]));
-    $("copy").addEventListener("click", copy);
-    addEventListener("hashchange", draw);
-    await draw();
-  } catch (error) {
-    say(`The page has lost its server: ${error.message}`);
-  }
-}
+const start = guarded(async () => {
+  overview = await ask("api/scenario");
+  overview.ids = overview.scenario.requests.map((request) => request.id);
+  $("instance").textContent = overview.instance;
+  $("properties").replaceChildren(...overview.properties.map(property));
+  $("choices").addEventListener("submit", guarded(take));
+  $("back").addEventListener("click", () => go(document.body.dataset.path.split(".").slice(0, -1)));
+  $("restart").addEventListener("click", () => go([]));
+  $("copy").addEventListener("click", copy);
+  addEventListener("hashchange", draw);
+  await draw();
+});
 
 start();

@@ -130,6 +130,7 @@ class _Watch:
         self.seen: dict[str, int] = {}
         self.preemptions: dict[int, list[Preempted]] = {}
         self.scheduling: set[int] = set()
+        self.asleep: set[int] = set()
 
     def __call__(self, number: int, expansion: Expansion) -> None:
         state, output = expansion.state, expansion.output
@@ -148,6 +149,8 @@ class _Watch:
             self.preemptions[number] = [e for e in output.events if isinstance(e, Preempted)]
         if not expansion.emits and output.scheduled:
             self.scheduling.add(number)
+        if not state.busy:
+            self.asleep.add(number)
 
     def _found(
         self, number: int, checked: StepProperty, finding: str, checks: list[StepProperty]
@@ -170,7 +173,7 @@ def check(
 ) -> CheckResult:
     """Explore a scenario and judge every property.
 
-    Without the graph, ``bounded-recompute`` is inconclusive unless no run preempts at all.
+    Without the graph, ``bounded-recompute`` has no exact worst case.
     """
     watch = _Watch(scenario)
     exploration = explore(
@@ -257,7 +260,7 @@ def _recompute(exploration: Exploration, watch: _Watch, loops: list[Lasso]) -> R
         if times:
             counts.append(heaviest_run(edges, size, times.__getitem__))
     tokens = heaviest_run(edges, size, Counter(lost).__getitem__) if lost else 0
-    steps = None if loops else heaviest_run(edges, size, lambda _: 1)
+    steps = None if loops else heaviest_run(edges, size, lambda n: n not in watch.asleep)
     return Recompute(tokens, None if None in counts else max(c or 0 for c in counts), steps)
 
 
@@ -271,11 +274,9 @@ def _bounded(
     if not exploration.complete:
         return _unviolated(exploration, BOUNDED_RECOMPUTE)
     if recompute is None or recompute.tokens is None or recompute.preemptions is None:
-        if watch.preemptions:
-            return PropertyResult(
-                BOUNDED_RECOMPUTE, Verdict.INCONCLUSIVE, "the graph was not kept (--no-graph)"
-            )
-        return PropertyResult(BOUNDED_RECOMPUTE, Verdict.HOLDS, "nothing is ever preempted")
+        bound = "no cycle preempts; the worst case needs the graph (--no-graph)"
+        evidence = bound if watch.preemptions else "nothing is ever preempted"
+        return PropertyResult(BOUNDED_RECOMPUTE, Verdict.HOLDS, evidence)
     return PropertyResult(
         BOUNDED_RECOMPUTE,
         Verdict.HOLDS,

@@ -141,10 +141,10 @@ def explore(
     result = Exploration(PackedSpace(scenario), Edges() if keep_graph else None)
     started = time.monotonic()
     try:
-        for _ in _search(result, observers):
+        for tick, _ in enumerate(_search(result, observers), 1):
             if limits.states is not None and result.num_states > limits.states:
                 result.stopped = Stop.STATES
-            elif result.explored % CHECK_EVERY == 0:
+            elif tick % CHECK_EVERY == 0:
                 result.seconds = time.monotonic() - started
                 result.stopped = _limit_met(result, limits)
                 if progress is not None:
@@ -159,7 +159,7 @@ def explore(
 
 
 def _search(result: Exploration, observers: Sequence[Observer]) -> Iterator[None]:
-    """The breadth-first search; pauses after every state.
+    """The breadth-first search; pauses after every initial state and every state explored.
 
     The list of states found is also the queue: it grows while it is walked.
     """
@@ -169,8 +169,10 @@ def _search(result: Exploration, observers: Sequence[Observer]) -> Iterator[None
         result.parents,
         result.edges,
     )
-    packed += result.space.roots()
-    parents.extend([-1] * len(packed))
+    for root in result.space.roots():
+        packed.append(root)
+        parents.append(-1)
+        yield
     numbers = {key: number for number, key in enumerate(packed)}
     seen = set(packed)
     next_level = 0
@@ -190,10 +192,10 @@ def _search(result: Exploration, observers: Sequence[Observer]) -> Iterator[None
             edges.offsets.append(len(edges.targets))
         packed += fresh
         parents.extend([number] * len(fresh))
-        if not expansion.emits:
-            result.silent[number] = successors
         for observe in observers:
             observe(number, expansion)
+        if not expansion.emits:
+            result.silent[number] = successors
         result.num_transitions += len(successors)
         result.explored += 1
         yield

@@ -12,6 +12,7 @@ The rules are those of ``models.environment``; nothing of the semantics is writt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from models.config import Scenario
@@ -86,9 +87,9 @@ class PackedSpace:
         self._outcomes: dict[tuple[int, int, int, int], _Outcome] = {}
         self._finished = tuple(SPREAD << shift for shift in self._shifts)
 
-    def roots(self) -> list[int]:
+    def roots(self) -> Iterator[int]:
         """The packed initial states."""
-        return [self.pack(state) for state in initial_states(self.scenario)]
+        return map(self.pack, initial_states(self.scenario))
 
     def pack(self, state: State) -> int:
         """The packed form of a state."""

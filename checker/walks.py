@@ -7,6 +7,7 @@ verdict is then INCONCLUSIVE, with how many runs and states were seen.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -14,9 +15,20 @@ from hypothesis import strategies as st
 
 from checker.check import CheckResult, CoverageResult, PropertyResult
 from checker.explore import Limits, Stop
-from checker.packed import Expansion, PackedSpace
 from checker.trace import ReplayError, Trace, replay
 from models.config import Scenario
+from models.environment import (
+    arrivals,
+    following,
+    nobody,
+    prompts,
+    request_ends,
+    samples,
+    schedule,
+    tick,
+)
+from models.scheduler import SchedulerOutput
+from models.state import Request, State
 from properties.properties import (
     BOUNDED_RECOMPUTE,
     COVERAGE,
@@ -34,56 +46,82 @@ class _FoundError(Exception):
     """A walk that violates a property."""
 
 
+class _OutOfTimeError(KeyboardInterrupt):
+    """The seconds are used up; hypothesis lets it through as it lets Ctrl-C through."""
+
+
 @dataclass(slots=True)
 class _Walks:
     """What all walks saw together; ``found`` is the last, so the shortest, violating run."""
 
-    space: PackedSpace
+    scenario: Scenario
+    deadline: float | None
     runs: int = 0
     steps: int = 0
     deepest: int = 0
-    states: set[int] = field(default_factory=set)
+    states: set[State] = field(default_factory=set)
     seen: dict[str, int] = field(default_factory=dict)
-    found: tuple[Property, str, list[int], int | None] | None = None
+    found: tuple[Property, str, list[State], int | None] | None = None
 
-    def walk(self, data: st.DataObject, deadline: float | None) -> None:
-        """One run, its choices drawn; raises ``_FoundError`` at the first violation."""
+    def walk(self, pick: Callable[[int], int]) -> None:
+        """One run; ``pick(n)`` draws a number below n. Raises ``_FoundError`` at a violation."""
         self.runs += 1
-        path: list[int] = []
-        since: dict[int, int] = {}  # states since the last emission, and their step
-        options = self.space.roots()
-        while options and len(path) < LONGEST_WALK:
-            if deadline is not None and time.monotonic() > deadline:
-                return
-            choice = data.draw(st.integers(0, len(options) - 1)) if len(options) > 1 else 0
-            packed = options[choice]
-            if packed in since:
-                self._report_loop(path, since[packed])
-            path.append(packed)
-            self.states.add(packed)
+        path: list[State] = []
+        since: dict[State, int] = {}  # states since the last emission, and their step
+        empty = nobody(self.scenario)
+        state = self._next(pick, empty, list(zip(empty.requests, strict=True)), (), (), 0)
+        while state is not None and len(path) < LONGEST_WALK:
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                raise _OutOfTimeError
+            if state in since:
+                self._report_loop(path, since[state])
+            path.append(state)
+            self.states.add(state)
             self.deepest = max(self.deepest, len(path) - 1)
-            expansion = self.space.expand(packed)
-            self._look(path, expansion)
-            since = {} if expansion.emits else since | {packed: len(path) - 1}
-            options = expansion.successors
+            output = schedule(self.scenario, state)
+            self._look(path, state, output)
+            emits = any(samples(state.requests[i], n) for i, n in output.scheduled.items())
+            since = {} if emits else since | {state: len(path) - 1}
+            ends = request_ends(self.scenario, state, output)
+            clock = tick(self.scenario, state.clock)
+            state = self._next(pick, state, ends, output.running, output.waiting, clock)
 
-    def _look(self, path: list[int], expansion: Expansion) -> None:
+    def _next(
+        self,
+        pick: Callable[[int], int],
+        state: State,
+        ends: list[tuple[Request, ...]],
+        running: tuple[int, ...],
+        waiting: tuple[int, ...],
+        clock: int,
+    ) -> State | None:
+        """One state that can follow, its answers drawn one by one; ``None`` if the run is over."""
+        options = arrivals(self.scenario, state, clock)
+        if not options:
+            return None
+        arrived = options[pick(len(options))]
+        chosen = tuple(alternatives[pick(len(alternatives))] for alternatives in ends)
+        lengths = {
+            index: (span := prompts(self.scenario.requests[index]))[pick(len(span))]
+            for index in arrived
+        }
+        return following(self.scenario, chosen, running, waiting, clock, lengths)
+
+    def _look(self, path: list[State], state: State, output: SchedulerOutput) -> None:
         self.steps += 1
         for covered in COVERAGE:
-            if covered.property.name not in self.seen and covered.seen(
-                expansion.state, expansion.output
-            ):
+            if covered.property.name not in self.seen and covered.seen(state, output):
                 self.seen[covered.property.name] = len(path) - 1
         for checked in STEP_PROPERTIES:
             if not checked.property.required:
                 continue
-            finding = checked.check(self.space.scenario, expansion.state, expansion.output)
+            finding = checked.check(self.scenario, state, output)
             if finding is not None:
                 self.found = (checked.property, finding, list(path), None)
                 raise _FoundError
 
-    def _report_loop(self, path: list[int], start: int) -> None:
-        scheduled = any(self.space.expand(packed).output.scheduled for packed in path[start:])
+    def _report_loop(self, path: list[State], start: int) -> None:
+        scheduled = any(schedule(self.scenario, state).scheduled for state in path[start:])
         prop = NO_LIVELOCK if scheduled else NO_DEADLOCK
         steps = len(path) - start
         what = f"a cycle of {steps} step{'s' * (steps > 1)}" if scheduled else "stuck"
@@ -95,13 +133,13 @@ def walk(
     scenario: Scenario, *, runs: int, seed: int = 0, limits: Limits | None = None
 ) -> CheckResult:
     """Take ``runs`` random runs of a scenario; repeatable for a given seed."""
-    walks = _Walks(PackedSpace(scenario))
     started = time.monotonic()
     seconds = limits.seconds if limits is not None else None
+    walks = _Walks(scenario, None if seconds is None else started + seconds)
     stopped = Stop.WALKS
     try:
-        _drive(walks, runs, seed, None if seconds is None else started + seconds)
-    except _FoundError:
+        _drive(walks, runs, seed)
+    except (_FoundError, _OutOfTimeError):
         pass
     except KeyboardInterrupt:
         stopped = Stop.INTERRUPTED
@@ -124,7 +162,7 @@ def walk(
     )
 
 
-def _drive(walks: _Walks, runs: int, seed_value: int, deadline: float | None) -> None:
+def _drive(walks: _Walks, runs: int, seed_value: int) -> None:
     @seed(seed_value)
     @settings(
         max_examples=runs,
@@ -136,7 +174,7 @@ def _drive(walks: _Walks, runs: int, seed_value: int, deadline: float | None) ->
     )
     @given(st.data())
     def one(data: st.DataObject) -> None:
-        walks.walk(data, deadline)
+        walks.walk(lambda n: data.draw(st.integers(0, n - 1)) if n > 1 else 0)
 
     one()
 
@@ -149,13 +187,10 @@ def _properties() -> list[Property]:
 def _trace(walks: _Walks) -> Trace:
     assert walks.found is not None
     prop, _, path, loop_start = walks.found
-    states = [walks.space.unpack(packed) for packed in path]
-    trace = replay(walks.space.scenario, states, loop_start=loop_start)
+    trace = replay(walks.scenario, path, loop_start=loop_start)
     for checked in STEP_PROPERTIES:
         last = trace.steps[-1]
-        if checked.property is prop and not checked.check(
-            walks.space.scenario, last.before, last.output
-        ):
+        if checked.property is prop and not checked.check(walks.scenario, last.before, last.output):
             raise ReplayError(f"the run for {prop.name} does not violate it when replayed")
     return trace
 

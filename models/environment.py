@@ -177,11 +177,16 @@ def tick(scenario: Scenario, clock: int) -> int:
 # --- whole states ----------------------------------------------------------------------------
 
 
+def nobody(scenario: Scenario) -> State:
+    """The engine before the first arrival; its clock is one step before the first."""
+    return State((UNARRIVED,) * len(scenario.requests), (), (), -1)
+
+
 def initial_states(scenario: Scenario) -> Iterator[State]:
     """The states before the first step: with nobody there the engine sleeps, so someone arrives."""
-    nobody = State((UNARRIVED,) * len(scenario.requests), (), (), -1)
-    for arrived in arrivals(scenario, nobody, 0):
-        yield from _with_arrivals(scenario, nobody.requests, (), (), 0, arrived)
+    empty = nobody(scenario)
+    for arrived in arrivals(scenario, empty, 0):
+        yield from _with_arrivals(scenario, empty.requests, (), (), 0, arrived)
 
 
 def successors(scenario: Scenario, state: State, output: SchedulerOutput) -> Iterator[State]:
@@ -190,18 +195,41 @@ def successors(scenario: Scenario, state: State, output: SchedulerOutput) -> Ite
     This is the reference semantics: replay uses it, and the explorer's packed one is tested
     against it.
     """
-    left = after_schedule(state, output)
-    choices = [
+    clock = tick(scenario, state.clock)
+    ends = request_ends(scenario, state, output)
+    for arrived in arrivals(scenario, state, clock):
+        for chosen in product(*ends):
+            yield from _with_arrivals(
+                scenario, chosen, output.running, output.waiting, clock, arrived
+            )
+
+
+def request_ends(
+    scenario: Scenario, state: State, output: SchedulerOutput
+) -> list[tuple[Request, ...]]:
+    """For every request, how it may stand at the end of the step; the answers are independent."""
+    return [
         outcomes(scenario, index, request, output.scheduled[index], output.drafts.get(index, 0))
         if index in output.scheduled
         else (request,)
-        for index, request in enumerate(left)
+        for index, request in enumerate(after_schedule(state, output))
     ]
-    clock = tick(scenario, state.clock)
-    for arrived in arrivals(scenario, state, clock):
-        for chosen in product(*choices):
-            running = tuple(i for i in output.running if chosen[i] is not FINISHED)
-            yield from _with_arrivals(scenario, chosen, running, output.waiting, clock, arrived)
+
+
+def following(
+    scenario: Scenario,
+    chosen: tuple[Request, ...],
+    running: tuple[int, ...],
+    waiting: tuple[int, ...],
+    clock: int,
+    arrived: dict[int, int],
+) -> State:
+    """The state before the next step: one end for every request, and arrivals with their prompts."""
+    present = list(chosen)
+    for index, prompt in arrived.items():
+        present[index] = arrive(scenario, index, prompt)
+    left = tuple(index for index in running if chosen[index] is not FINISHED)
+    return State(tuple(present), left, enqueue(scenario, waiting, tuple(arrived)), clock)
 
 
 def _with_arrivals(
@@ -212,9 +240,6 @@ def _with_arrivals(
     clock: int,
     arrived: tuple[int, ...],
 ) -> Iterator[State]:
-    queue = enqueue(scenario, waiting, arrived)
     for lengths in product(*(prompts(scenario.requests[index]) for index in arrived)):
-        present = list(requests)
-        for index, prompt in zip(arrived, lengths, strict=True):
-            present[index] = arrive(scenario, index, prompt)
-        yield State(tuple(present), running, queue, clock)
+        present = dict(zip(arrived, lengths, strict=True))
+        yield following(scenario, requests, running, waiting, clock, present)

@@ -94,7 +94,6 @@ def test_even_one_state_seen_whole_is_inconclusive() -> None:
     assert {found.verdict for found in result.properties} == {Verdict.INCONCLUSIVE}
 
 
-@pytest.mark.xfail(reason="hypothesis calls a run that the clock ended inconsistent")
 def test_seconds_end_the_runs() -> None:
     result = walks.walk(
         scenario("vllm", scheduler__policy="first-decode-step"),

@@ -9,12 +9,14 @@ said to be so, and nothing is read from it.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
@@ -59,6 +61,7 @@ class Store:
                 raise StoreError(f"{path} is not a file")
             _folder(path.parent)
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._db.text_factory = _text
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{path} cannot be opened ({error})") from error
         try:
@@ -98,7 +101,7 @@ class Store:
                 row = self._db.execute(
                     "SELECT payload, checksum FROM verdicts WHERE key = ? AND name = ?", (key, name)
                 ).fetchone()
-            except (sqlite3.Error, UnicodeDecodeError) as error:
+            except sqlite3.Error as error:
                 raise self._fault(error) from error
             finding = None if row is None else _read(key, name, *row)
             if finding is None:
@@ -132,6 +135,11 @@ class Store:
         if isinstance(error, sqlite3.OperationalError):
             return StoreError(f"{self.path} cannot be used now ({error})")
         return StoreError(f"{self.path} is damaged or not a store ({error}); delete it")
+
+
+def _text(stored: bytes) -> str:
+    """Text as it was stored; what is no text has no checksum that fits."""
+    return stored.decode("utf-8", "replace")
 
 
 def _folder(folder: Path) -> None:
@@ -189,42 +197,72 @@ def _version(name: str) -> str | None:
 
 
 def _policy_files(policy: str) -> list[tuple[str, Path]]:
-    """The person's own modules behind a policy, each with its file."""
+    """The modules behind a policy, each with its file: its own, and all that they import."""
     if policy in GATES:
         return []
     load_gate(policy)
     name = policy.rpartition(":")[0]
-    start = f"kvgate_policy_{Path(name).stem}" if name.endswith(".py") else name
-    found = {start: sys.modules[start]}
-    pending = [found[start]]
+    pending = [f"kvgate_policy_{Path(name).stem}" if name.endswith(".py") else name]
+    found: dict[str, Path] = {}
     while pending:
-        for module in _imported(pending.pop()):
-            if module.__name__ not in found and _is_theirs(module):
-                found[module.__name__] = module
-                pending.append(module)
-    files = ((name, getattr(module, "__file__", None)) for name, module in found.items())
-    return sorted((name, Path(file)) for name, file in files if file is not None)
+        module = pending.pop()
+        if module in found or _is_known(module):
+            continue
+        file = _locate(module)
+        if file is not None:
+            found[module] = file
+            pending += [*_named_imports(module, file), *_origins(module)]
+            pending.append(module.rpartition(".")[0])
+    return sorted(found.items())
 
 
-def _imported(module: ModuleType) -> Iterator[ModuleType]:
-    """The modules that a module's names come from, and the packages that it lies in."""
-    for value in list(vars(module).values()):
+def _is_known(module: str) -> bool:
+    """Whether a module is Python's or kvgate's, whose versions and sources are in every key."""
+    top = module.partition(".")[0]
+    return not top or top in sys.stdlib_module_names or top in OWN
+
+
+def _locate(module: str) -> Path | None:
+    """The file of a module, which is not imported for it."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is not None:
+        return Path(file)
+    path: Sequence[str] | None = None
+    origin = None
+    for end, _ in enumerate(parts := module.split("."), 1):
+        spec = PathFinder.find_spec(".".join(parts[:end]), path)
+        if spec is None:
+            return None
+        path, origin = spec.submodule_search_locations or [], spec.origin
+    return None if origin is None else Path(origin)
+
+
+def _named_imports(module: str, file: Path) -> Iterator[str]:
+    """What the import statements of a module name, wherever in it they stand."""
+    if file.suffix != ".py":
+        return
+    package = module if file.stem == "__init__" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(parents if node.level else []), *filter(None, [node.module])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _origins(module: str) -> Iterator[str]:
+    """The modules that the names in a module come from, however they came there."""
+    for value in list(vars(sys.modules[module]).values()) if module in sys.modules else ():
         name = value.__name__ if isinstance(value, ModuleType) else _module_of(value)
         if name in sys.modules:
-            yield sys.modules[name]
-    package = module.__name__.rpartition(".")[0]
-    if package in sys.modules:
-        yield sys.modules[package]
+            yield name
 
 
 def _module_of(value: object) -> str:
     name = getattr(value, "__module__", None)
     return name if isinstance(name, str) else ""
-
-
-def _is_theirs(module: ModuleType) -> bool:
-    top = module.__name__.partition(".")[0]
-    return top not in sys.stdlib_module_names and top not in OWN
 
 
 def _content(path: Path) -> str | None:

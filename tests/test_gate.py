@@ -382,11 +382,13 @@ def test_an_interrupt_ends_the_children_and_keeps_what_is_known(
         stderr=subprocess.PIPE,
         encoding="utf-8",
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("met           corrected")
     children = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(number)
+    # Ctrl-C reaches the children too, a cancelled job the parent alone.
+    (os.killpg if number is signal.SIGINT else os.kill)(process.pid, number)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "interrupted" in err

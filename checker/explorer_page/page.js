@@ -92,12 +92,14 @@ function findings(view) {
 function state(view) {
   const { state, decision } = view;
   const held = state.requests.map((request) => request.blocks.reduce((a, b) => a + b, 0));
+  const arrived = decision.arrived.map((words) => make("p", { class: "soft" }, words));
   return [
+    ...arrived,
     make("div", { class: "queues" }, queue("Running", state.running), queue("Waiting, first to be admitted first", state.waiting)),
     make("h3", {}, "The requests before the step"), table(state.requests),
     make("h3", {}, `The pool before the step: ${state.free} of ${state.usable} blocks free`), pool(held, state.usable),
     make("h3", {}, "The scheduler decides"),
-    list([...decision.arrived, ...decision.what]),
+    list(decision.what),
     make("h3", {}, `The pool in the step: ${decision.free} of ${state.usable} blocks free`), pool(decision.blocks, state.usable),
   ];
 }
@@ -128,7 +130,7 @@ function pool(held, usable) {
 
 function table(requests) {
   const here = requests.filter((request) => request.phase !== "unarrived");
-  const heads = ["request", "", "computed", "known", "emitted", "drafts", "blocks"];
+  const heads = ["request", "phase", "computed", "known", "emitted", "drafts", "blocks"];
   const row = (request) => make("tr", {}, ...[
     request.id, request.phase,
     ...(request.phase === "finished" ? ["", "", "", "", ""] : [request.computed, request.known, request.outputs, request.drafts, request.blocks.join(" + ")]),

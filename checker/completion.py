@@ -192,16 +192,16 @@ def _fish(found: Sequence[Command]) -> str:
     names = " ".join(one.name for one in others)
     lines = ["# fish completion of check: check completion fish | source", "complete -c check -f"]
     nowhere = f"'not __fish_seen_subcommand_from {names}'"
-    for one in others:
-        lines.append(
-            f"complete -c check -n '__fish_is_first_arg' -a {one.name} -d {_quoted(one.help)}"
-        )
+    lines += [
+        f"complete -c check -n '__fish_is_first_arg' -a {one.name} -d {_quoted(one.help)}"
+        for one in others
+    ]
     for one in found:
         where = f"'__fish_seen_subcommand_from {one.name}'" if one is not top else nowhere
-        for option in one.options:
-            lines.append(f"complete -c check -n {where} {_fish_option(option)}")
+        offered = [_fish_option(option) for option in one.options]
         if one is not top and (one.values.words or one.values.files):
-            lines.append(f"complete -c check -n {where} {_fish_values(one.values)}")
+            offered.append(_fish_values(one.values))
+        lines += [f"complete -c check -n {where} {what}" for what in offered]
     return "\n".join(lines) + "\n"
 
 

@@ -136,12 +136,9 @@ def _theorems() -> Iterator[Entry]:
         yield Entry("theorem", number, _plain(text), (title.rstrip("."),), details)
     for several in parts.values():
         for one in several:
-            details = (
-                ("theorem", str(one.theorem)),
-                ("mathematics", one.mathematics),
-                *((f"assuming {part.name}", part.words) for part in one.assumptions),
-            )
-            yield Entry("obligation", one.name, one.words, details=details)
+            about = (("theorem", str(one.theorem)), ("mathematics", one.mathematics))
+            assumed = tuple((f"assuming {part.name}", part.words) for part in one.assumptions)
+            yield Entry("obligation", one.name, one.words, details=about + assumed)
 
 
 # --- from the pages --------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from command import CHECK, Outcome, check, run
+from jsonschema import Draft202012Validator
 
 from checker.gating import judge
 from checker.obligations import Cell, Obligation, ObligationError, read_obligations
@@ -24,6 +25,7 @@ from models.gates import GATES
 from properties.verdict import Verdict
 
 ROOT = Path(__file__).parent.parent
+SCHEMA = json.loads((ROOT / "docs" / "gate-schema.json").read_text(encoding="utf-8"))
 
 SMALL = """
 [obligations.fields]
@@ -329,6 +331,8 @@ def test_the_document(tmp_path: Path) -> None:
     assert first["findings"][0]["trace"] is None
     assert second["findings"][0]["trace"]["steps"]
     assert (third["findings"][0]["theorem"], third["findings"][0]["by"]) == ("4", "theorem")
+    Draft202012Validator.check_schema(SCHEMA)
+    Draft202012Validator(SCHEMA).validate(document)
     text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
     for field in (*document, *first, *first["findings"][0]):
         assert f"`{field}`" in text
@@ -394,7 +398,9 @@ def test_an_interrupt_ends_the_children_and_keeps_what_is_known(
     assert "interrupted" in err
     assert "Traceback" not in err
     assert "INCONCLUSIVE  slow" in out
-    assert not json.loads(report.read_text())["complete"]
+    document = json.loads(report.read_text())
+    Draft202012Validator(SCHEMA).validate(document)
+    assert (document["complete"], document["outcome"]) == (False, "inconclusive")
     _, alive = psutil.wait_procs(children, timeout=5)
     assert not alive
     again = run("gate", str(path), "--select", "corrected")

@@ -324,7 +324,11 @@ NUMBERS = (
     *edits(
         ARITHMETIC,
         "return a if a >= b else b",
-        ("max swapped, of ints", "return b if a >= b else a", exploration("vllm")),
+        (
+            "max swapped, of ints",
+            "return b if a >= b else a",
+            replace(INTS_DIFFER, policy=LOOKAHEAD),
+        ),
     ),
     *edits(
         ARITHMETIC,

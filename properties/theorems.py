@@ -575,15 +575,17 @@ def _pops_end(theorem: int) -> Obligation:
         "preemptions-end",
         "with N others behind the head, preempting the last of them leaves N - 1, and nobody who "
         "holds a block when N is 0: the loop ends with the head alone",
-        "N >= 1, a >= 0, u = a + r  =>  N-1 >= 0, N-1 < N, and u - r holds for the N-1 left; "
-        "N = 0 => r = 0",
+        "N >= 1, u = a + r, (N = 1 => r = 0)  =>  0 <= N-1 < N, u-a = r <= u, (N-1 = 0 => u-a = 0)",
         ("N", "a", "r", "u"),
         (
             Assumption("others", "somebody stands behind the head", lambda gate, v: v["N"] >= 1),
             Assumption(
                 "theirs",
-                "the last one holds a blocks, the others behind the head r, together u",
-                lambda gate, v: both(v["a"] >= 0, v["r"] >= 0, same(v["u"], v["a"] + v["r"])),
+                "the last one holds a blocks, the others behind the head r, together u; if there "
+                "are no others, r is 0",
+                lambda gate, v: both(
+                    same(v["u"], v["a"] + v["r"]), implies(v["N"] <= 1, v["r"] <= 0)
+                ),
             ),
         ),
         lambda gate, v: both(
@@ -591,6 +593,7 @@ def _pops_end(theorem: int) -> Obligation:
             v["N"] - 1 < v["N"],
             same(v["u"] - v["a"], v["r"]),
             v["u"] - v["a"] <= v["u"],
+            implies(v["N"] - 1 <= 0, v["u"] - v["a"] <= 0),
         ),
     )
 

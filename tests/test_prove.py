@@ -235,13 +235,15 @@ def explored(gate: Gate, values: dict[str, int]) -> Verdict:
     return Verdict.PROVED
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(400, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("seed", "count"), [(0, 12), *(pytest.param(n, 100, marks=pytest.mark.long) for n in range(4))]
+)
 @pytest.mark.parametrize("policy", GATES)
 def test_symbolic_and_explored_verdicts_of_a_lone_request_are_the_same(
-    policy: str, count: int
+    policy: str, seed: int, count: int
 ) -> None:
     """Five gates of 400 requests each in the long run."""
-    random, gate = Random(policy), GATES[policy]
+    random, gate = Random(f"{policy}/{seed}"), GATES[policy]
     violated = 0
     for _ in range(count):
         values = request_alone(random, policy)

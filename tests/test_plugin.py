@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parent.parent
 
 TESTS = """
 class Corrected:
@@ -99,3 +102,12 @@ def test_the_plugin_imports_nothing_but_pytest() -> None:
 
 def test_the_plugin_is_registered(pytestconfig: pytest.Config) -> None:
     assert pytestconfig.pluginmanager.has_plugin("kvgate")
+
+
+def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(# (test_\w+)\.py\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert [name for _, name in blocks] == ["test_gate", "test_drawn", "test_scheduler"]
+    pytester.makepyfile(**{name: text for text, name in blocks})
+    result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", "-W", "error")
+    result.assert_outcomes(passed=5)

@@ -99,6 +99,14 @@ def test_the_text_says_that_without_speculation_the_correction_is_the_old_gate()
     assert "use first-decode-step-always" not in check(*hazard(16, 1, 0, *short)).out
 
 
+def test_the_text_says_that_with_a_long_lookahead_some_are_never_admitted() -> None:
+    """Exposed with one block free: two tokens fit, the first with its lookahead does not."""
+    first, *_ = check(*hazard(4, 3, 8)).out.splitlines()
+    assert first.endswith("; or it waits, let in by the gate and refused its first chunk")
+    assert not_served(dict(zip("BTkLMFm", (4, 2, 3, 8, 99, 1, 0), strict=True)), 1)
+    assert "refused its first chunk" not in check(*hazard(4, 3, 3)).out
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -103,7 +103,7 @@ def _print(args: argparse.Namespace, exposed: dict[str, list[int]]) -> None:
     print(
         f"block size {size}, k {args.spec_tokens}, lookahead {args.lookahead}, "
         f"max_model_len {args.max_model_len}: a request preempts itself by its first decode step, "
-        "with nobody else taking a block"
+        "with nobody else taking a block" + _or_waits(args)
     )
     for policy, prompts in exposed.items():
         share = len(prompts) / last
@@ -118,6 +118,13 @@ def _print(args: argparse.Namespace, exposed: dict[str, list[int]]) -> None:
         f"  its cost: at most {max(extra.values(), default=0)} more blocks at admission, "
         f"for {share:.1%} of the prompt lengths"
     )
+
+
+def _or_waits(args: argparse.Namespace) -> str:
+    """With a lookahead of a block or more the first chunk, a token, may be refused already."""
+    if args.lookahead < args.block_size:
+        return ""
+    return "; or it waits, let in by the gate and refused its first chunk"
 
 
 def _unless(args: argparse.Namespace) -> str:

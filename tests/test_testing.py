@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -193,6 +194,17 @@ def test_a_fault_in_a_gate_s_code_is_its_own() -> None:
     assert f"{__name__}:Crashing" in str(caught.value)
     assert f"{__file__}, line " in str(caught.value)
     assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_a_slow_gate_is_reported_as_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Corrected):
+        def tokens(self, request: Admission) -> Num | None:
+            time.sleep(0.02)
+            return super().tokens(request)
+
+    monkeypatch.setattr("checker.policy.SLOWEST", 0.01)
+    with pytest.raises(PolicyError, match=r"Slow': tokens\(\) took 0\.\d s for Admission"):
+        assert_policy(Slow)
 
 
 def test_an_interrupted_search_interrupts_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:

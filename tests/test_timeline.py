@@ -43,6 +43,22 @@ def test_every_step_and_every_block_is_there(scheduler: str) -> None:
     assert (trace["loop_start"] is not None) == ("steps 4 to 5 repeat for ever" in said)
 
 
+def test_a_long_run_goes_on_in_the_next_row() -> None:
+    outcome = check("picture", "--scheduler", "rbln", "--max-num-batched-tokens", "8")
+    root = ElementTree.fromstring(outcome.out)
+    said = words_of(outcome.out)
+    assert [f"step {n}" + " ↻" * (n >= 7) in said for n in range(11)] == [True] * 11
+    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    assert width <= 1200
+    steps = [
+        (float(node.get("x", -1)), float(node.get("y", -1)))
+        for node in root.iter(f"{SVG}text")
+        if (node.text or "").startswith("step ") and "mid" in (node.get("class") or "").split()
+    ]
+    assert len({y for _, y in steps}) == 2
+    assert all(0 < x < width and 0 < y < height for x, y in steps)
+
+
 def test_refusals_are_marked() -> None:
     outcome = check("picture", "--scheduler", "vllm", "--property", "no-self-preemption-strict")
     assert outcome.code == 0

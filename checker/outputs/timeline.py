@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from textwrap import wrap
 
 from checker.narrate import narrate
@@ -12,9 +13,19 @@ from models.config import Scenario
 from models.scheduler import Preempted, Refused
 
 COLUMN, GAP, LEFT, MARGIN = 168, 18, 64, 20
-TOP, POOL, TALLEST, SHORTEST = 92, 240, 34, 3  # pixels; of the pool, and of one block
+TOP, POOL, TALLEST, SHORTEST = 58, 240, 34, 3  # pixels; of the pool, and of one block
 LINE, WORDS = 15, 26  # pixels and letters of a line of a step's sentences
 DOT = "#00000033"
+PER_ROW = 6  # steps side by side, so that a page does not shrink the words away
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Steps that are drawn side by side; ``top`` is that of the pool, ``bottom`` that of the words."""
+
+    steps: range
+    top: float
+    bottom: float
 
 
 def timeline(trace: Trace, name: str, evidence: str, instance: str) -> str:
@@ -22,23 +33,39 @@ def timeline(trace: Trace, name: str, evidence: str, instance: str) -> str:
     told = [_told(trace.scenario, step) for step in trace.steps]
     scale = _scale(trace.scenario)
     pool = trace.scenario.engine.usable_blocks * scale
-    width = max(LEFT + len(trace.steps) * (COLUMN + GAP) + MARGIN, 560)
+    width = max(LEFT + min(len(told), PER_ROW) * (COLUMN + GAP) + MARGIN, 560)
+    head = _head(evidence, instance, width)
+    bands = list(_bands(told, TOP + 17.0 * len(head), pool))
     legend = list(_legend(trace, width))
-    below = TOP + pool + 44
-    deepest = max(len(lines) for lines in told)
-    height = below + deepest * LINE + 26 + LINE * 1.5 * len(legend)
+    height = bands[-1].bottom + 26 + LINE * 1.5 * len(legend)
+    drawn = [
+        part
+        for band in bands
+        for part in (
+            *_axis(trace.scenario, band.top, pool),
+            *_loop(trace, band),
+            *_columns(trace, told, band, pool, scale),
+        )
+    ]
     return picture(
         width,
         height,
         f"{name}: {evidence}",
         (
-            *_head(name, evidence, instance, width),
-            *_axis(trace.scenario, pool, scale),
-            *_loop(trace, below + deepest * LINE),
-            *_columns(trace, told, pool, scale),
-            *_rows(legend, below + deepest * LINE + 32),
+            text(MARGIN, 26, f"{name}: violated", "title bad"),
+            *(text(MARGIN, 46 + 17 * row, *line) for row, line in enumerate(head)),
+            *drawn,
+            *_rows(legend, bands[-1].bottom + 32),
         ),
     )
+
+
+def _bands(told: list[list[tuple[str, str]]], top: float, pool: float) -> Iterator[Band]:
+    for first in range(0, len(told), PER_ROW):
+        steps = range(first, min(first + PER_ROW, len(told)))
+        bottom = top + pool + 44 + max(len(told[number]) for number in steps) * LINE
+        yield Band(steps, top, bottom)
+        top = bottom + 44
 
 
 def _scale(scenario: Scenario) -> float:
@@ -46,35 +73,35 @@ def _scale(scenario: Scenario) -> float:
     return max(min(POOL / scenario.engine.usable_blocks, TALLEST), 0.01)
 
 
-def _head(name: str, evidence: str, instance: str, width: float) -> Iterator[str]:
-    room = width - 2 * MARGIN
-    yield text(MARGIN, 26, cut(f"{name}: violated", room, 15), "title bad")
-    yield text(MARGIN, 46, cut(evidence, room))
-    yield text(MARGIN, 64, cut(instance, room, 11.5), "soft small")
+def _head(evidence: str, instance: str, width: float) -> list[tuple[str, str | None]]:
+    """The lines under the title, each with the class that it is drawn in."""
+    letters = int((width - 2 * MARGIN) / wide("n"))
+    lines: list[tuple[str, str | None]] = [(line, None) for line in wrap(evidence, letters)]
+    return lines + [(line, "soft small") for line in wrap(instance, letters)]
 
 
-def _axis(scenario: Scenario, pool: float, scale: float) -> Iterator[str]:
+def _axis(scenario: Scenario, top: float, pool: float) -> Iterator[str]:
     blocks = scenario.engine.usable_blocks
-    yield text(LEFT - 8, TOP + 10, f"{blocks}", "end soft small")
-    yield text(LEFT - 8, TOP + pool + 2, "0", "end soft small")
-    middle = TOP + pool / 2
+    yield text(LEFT - 8, top + 10, f"{blocks}", "end soft small")
+    yield text(LEFT - 8, top + pool + 2, "0", "end soft small")
+    middle = top + pool / 2
     label = text(0, 0, "blocks held", "mid soft small")
     yield element("g", label, transform=f"translate({LEFT - 34} {middle:.0f}) rotate(-90)")
 
 
-def _loop(trace: Trace, bottom: float) -> Iterator[str]:
-    """A frame around the steps that repeat for ever."""
-    if trace.loop_start is None:
+def _loop(trace: Trace, band: Band) -> Iterator[str]:
+    """A frame around the steps of a band that repeat for ever."""
+    if trace.loop_start is None or band.steps.stop <= trace.loop_start:
         return
-    left = _left(trace.loop_start) - GAP / 2
-    right = _left(len(trace.steps)) - GAP / 2
+    left = _left(max(trace.loop_start - band.steps.start, 0)) - GAP / 2
+    right = _left(len(band.steps)) - GAP / 2
     yield element(
         "rect",
         title(f"steps {trace.loop_start} to {len(trace.steps) - 1} repeat for ever"),
         x=left,
-        y=TOP - 18,
+        y=band.top - 18,
         width=right - left,
-        height=bottom - TOP + 22,
+        height=band.bottom - band.top + 22,
         rx=8,
         style="fill: var(--warnfill); stroke: var(--warn); stroke-width: 1.5; "
         "stroke-dasharray: 6 4",
@@ -82,25 +109,26 @@ def _loop(trace: Trace, bottom: float) -> Iterator[str]:
 
 
 def _columns(
-    trace: Trace, told: list[list[tuple[str, str]]], pool: float, scale: float
+    trace: Trace, told: list[list[tuple[str, str]]], band: Band, pool: float, scale: float
 ) -> Iterator[str]:
-    for number, (step, lines) in enumerate(zip(trace.steps, told, strict=True)):
-        left = _left(number)
+    bottom = band.top + pool
+    for place, number in enumerate(band.steps):
+        step, left = trace.steps[number], _left(place)
         looping = trace.loop_start is not None and number >= trace.loop_start
         yield element(
             "rect",
             x=left,
-            y=TOP,
+            y=band.top,
             width=COLUMN,
             height=pool,
             style="fill: var(--box); stroke: var(--line)",
         )
-        yield from _stack(trace.scenario, step, left, TOP + pool, scale)
-        yield from _marks(trace.scenario, step, left, TOP + pool, scale)
+        yield from _stack(trace.scenario, step, left, bottom, scale)
+        yield from _marks(trace.scenario, step, left, bottom, scale)
         words = f"step {number}" + (" ↻" if looping else "")
-        yield text(left + COLUMN / 2, TOP + pool + 20, words, "mid bold" + " warn" * looping)
-        for row, (line, kind) in enumerate(lines):
-            yield text(left + 2, TOP + pool + 42 + row * LINE, line, f"small {kind}".strip())
+        yield text(left + COLUMN / 2, bottom + 20, words, "mid bold" + " warn" * looping)
+        for row, (line, kind) in enumerate(told[number]):
+            yield text(left + 2, bottom + 42 + row * LINE, line, f"small {kind}".strip())
 
 
 def _stack(
@@ -231,5 +259,6 @@ def _rows(legend: list[list[tuple[str, str]]], top: float) -> Iterator[str]:
             x += wide(words) + 40
 
 
-def _left(number: int) -> float:
-    return LEFT + number * (COLUMN + GAP)
+def _left(place: int) -> float:
+    """Where the column at a place of its band begins."""
+    return LEFT + place * (COLUMN + GAP)

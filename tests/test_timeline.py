@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from command import check, document
 
+from checker.explore import explore
 from checker.outputs.svg import cut, text_of
+from checker.outputs.timeline import timeline
+from checker.scenario import build, override, read_preset
+from checker.trace import Trace, replay
+from models.environment import schedule
+from models.scheduler import Preempted, Refused
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -59,10 +66,41 @@ def test_a_long_run_goes_on_in_the_next_row() -> None:
     assert all(0 < x < width and 0 < y < height for x, y in steps)
 
 
+def run_to(seen: type[Preempted] | type[Refused], least: int, **changes: object) -> Trace:
+    """A shortest run to a step with so many events of a kind."""
+    wanted = {"scheduler.policy": "prompt-only"} | changes
+    scenario = build(override(read_preset("vllm"), wanted), "test")
+    exploration = explore(scenario)
+    number = next(
+        number
+        for number in range(exploration.num_states)
+        if sum(
+            isinstance(event, seen)
+            for event in schedule(scenario, exploration.state(number)).events
+        )
+        >= least
+    )
+    return replay(scenario, [exploration.state(n) for n in exploration.path(number)])
+
+
 def test_refusals_are_marked() -> None:
-    outcome = check("picture", "--scheduler", "vllm", "--property", "no-self-preemption-strict")
-    assert outcome.code == 0
-    assert "no-self-preemption-strict: violated" in words_of(outcome.out)
+    said = words_of(timeline(run_to(Refused, 1), "a name", "evidence", "instance"))
+    assert any(re.fullmatch(r"⊘ v refused: wants \d+ blocks, \d+ free", line) for line in said)
+    assert "⊘ not admitted" in said
+    assert "✕ loses its blocks and its computed tokens" not in said
+
+
+def test_more_marks_than_there_is_room_for_are_counted() -> None:
+    requests = [{"id": name, "prompt": 1, "max_tokens": 3} for name in "abc"]
+    changes = {"requests": requests, "pool.block_size": 2, "pool.usable_blocks": 3}
+    speculation = {"speculation.num_speculative_tokens": 0, "budgets.max_model_len": 6}
+    trace = run_to(Preempted, 1, **(changes | speculation))
+    step = trace.steps[-1]
+    events = step.output.events * 9
+    crowded = replace(step, output=step.output._replace(events=events))
+    steps = (*trace.steps[:-1], crowded)
+    said = words_of(timeline(replace(trace, steps=steps), "a name", "evidence", "instance"))
+    assert any(re.fullmatch(r"and \d+ more", line) for line in said)
 
 
 def test_ids_of_any_kind_are_escaped() -> None:

@@ -16,6 +16,7 @@ COLUMN, GAP, LEFT, MARGIN = 168, 18, 64, 20
 TOP, POOL, TALLEST, SHORTEST = 58, 240, 34, 3  # pixels; of the pool, and of one block
 LINE, WORDS = 15, 26  # pixels and letters of a line of a step's sentences
 DOT = "#00000033"
+BADGE = 22  # pixels from one mark to the next
 PER_ROW = 6  # steps side by side, so that a page does not shrink the words away
 
 
@@ -186,8 +187,12 @@ def _marks(
         elif isinstance(event, Refused):
             need = f"wants {event.needed} blocks, {event.available} free"
             words.append((f"⊘ {ids[event.request]} refused", "--warn", need))
+    room = max(int((bottom - top) // BADGE), 1)
+    if len(words) > room:
+        rest = [label for label, _, _ in words[room - 1 :]]
+        words[room - 1 :] = [(f"and {len(rest)} more", "--bad", ", ".join(rest))]
     for row, (label, shade, more) in enumerate(words):
-        y = top + 4 + row * 22
+        y = top + 4 + row * BADGE
         yield element(
             "g",
             title(f"{label}: {more}"),

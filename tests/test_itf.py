@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from command import check
+from command import check, document
 
 from checker.outputs.itf import EXACT, PARAMS, VARS, _number
 
@@ -60,6 +60,29 @@ def test_a_finite_run_ends_where_its_last_step_leads() -> None:
     assert ["v", "preempted"] in last["status"]["#map"]
     assert ["v", "running"] in before["status"]["#map"]
     assert last["waiting"] == ["v"]
+
+
+@pytest.mark.parametrize("scheduler", ["vllm", "rbln"])
+def test_the_states_are_those_of_the_json_trace(scheduler: str) -> None:
+    written = trace("--scheduler", scheduler)
+    (checked,) = document("--policy", "prompt-only", "--scheduler", scheduler)["checks"]
+    name = written["#meta"]["property"]
+    told = next(p["trace"] for p in checked["properties"] if p["name"] == name)
+    states = [state.values for state in itf_py.trace_from_json(written).states]
+    after = states[1:] if told["loop_start"] is None else [*states[1:], states[told["loop_start"]]]
+    assert len(after) == len(told["steps"])
+    for step, state in zip(told["steps"], after, strict=True):
+        for one, request in step["requests"].items():
+            if request["status"] == "unarrived":
+                assert state["status"][one] in ("unarrived", "waiting")
+                continue
+            for field in ("status", "outputs", "computed", "drafts", "window"):
+                assert state[field][one] == request[field]
+            assert list(state["blocks"][one]) == request["blocks"]
+        assert state["free"] == step["free"]
+        assert list(state["running"]) == step["running"]
+    for state, step in zip(written["states"], told["steps"], strict=False):
+        assert state["#meta"]["what"] == step["what"]
 
 
 def test_numbers_that_json_does_not_keep_are_texts() -> None:

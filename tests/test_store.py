@@ -353,3 +353,12 @@ def test_code_that_changes_during_the_run_is_not_kept(
     assert gate(path).code == 0
     monkeypatch.setattr("checker.store.engine_digest", lambda: "before")
     assert not stored(gate(path))
+
+
+def test_only_final_findings_become_rows(tmp_path: Path) -> None:
+    store = Store(tmp_path / "v.sqlite")
+    findings = [replace(FINDING, name=verdict.value, verdict=verdict) for verdict in Verdict]
+    store.put("k", findings)
+    rows = store._db.execute("SELECT name FROM verdicts ORDER BY name").fetchall()
+    assert rows == [("HOLDS",), ("PROVED",), ("VIOLATED",)]
+    store.close()

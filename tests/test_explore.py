@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import networkx as nx
 import pytest
@@ -172,7 +173,7 @@ def test_cycles_are_those_of_the_whole_graph(scheduler: SchedulerName) -> None:
         assert sorted(map(min, components)) == [lasso.cycle[0] for lasso in lassos]
         for lasso in lassos:
             ring = (*lasso.cycle, lasso.cycle[0])
-            assert all(graph.has_edge(a, b) for a, b in zip(ring, ring[1:], strict=False))
+            assert all(graph.has_edge(a, b) for a, b in pairwise(ring))
         looping += len(lassos)
     assert looping or scheduler == "vllm"
 

@@ -79,12 +79,12 @@ def small(obligation: Obligation) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(s, marks=pytest.mark.long) for s in range(3, 60))]
+    "seed", [*range(3), *(pytest.param(s, marks=pytest.mark.long) for s in range(3, 15))]
 )
 def test_a_random_gate_is_judged_as_ints_judge_it(seed: int) -> None:
     gate = RandomGate(Random(seed))
     for obligation in sufficiency(speculating=True):
-        proof = prove(obligation, gate)
+        proof = prove(obligation, gate, timeout_ms=60_000)
         assert proof.verdict is not Verdict.INCONCLUSIVE
         broken = any(
             all(assumptions) and not goal
